@@ -1,0 +1,1 @@
+"""The Databricks flavour of the adapters."""

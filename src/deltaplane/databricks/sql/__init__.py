@@ -1,0 +1,1 @@
+"""Statement templates, read by `deltaplane.sqltext`."""

@@ -1,0 +1,5 @@
+"""For people who write adapters: a catalog in memory, and the behaviours every catalog must show."""
+
+from deltaplane.testing.memory import InMemoryCatalog
+
+__all__ = ["InMemoryCatalog"]
