@@ -73,7 +73,7 @@ def load_config(path: str | Path | None = None, environ: Mapping[str, str] | Non
             raise ConfigError(f"{file}: there is no such file. Write one with: deltaplane init")
         return _from_content({}, "the environment", environ)
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{file}: it is not TOML: {error}. Correct the line, or start anew with: deltaplane init"
@@ -89,7 +89,7 @@ def _from_content(content: dict[str, Any], source: str, environ: Mapping[str, st
     _known(spark, {"master", "warehouse", "conf"}, source, "spark.")
     conf = {
         key: _scalar(value, source, f"spark.conf.{key}")
-        for key, value in _flat(_table(spark, "conf", source))
+        for key, value in _flat(_table(spark, "conf", source, "spark."))
     }
     conf |= _json_map(environ, "DELTAPLANE_SPARK_CONF")
     catalogs = {
@@ -120,10 +120,13 @@ def _known(content: Mapping[str, Any], known: set[str], source: str, prefix: str
             )
 
 
-def _table(content: Mapping[str, Any], key: str, source: str) -> dict[str, Any]:
+def _table(content: Mapping[str, Any], key: str, source: str, prefix: str = "") -> dict[str, Any]:
     value = content.get(key, {})
     if not isinstance(value, dict):
-        raise ConfigError(f"{source}: {key} must be a table. Write it as [{key}] with its keys below.")
+        raise ConfigError(
+            f"{source}: {prefix}{key} must be a table, and is {value!r}. "
+            f"Write it as [{prefix}{key}] with its keys below."
+        )
     return value
 
 
@@ -177,19 +180,18 @@ def _waivers(entries: Any, source: str) -> tuple[Waiver, ...]:
         raise ConfigError(
             f"{source}: waivers must be tables. Write each as [[waivers]] with code, table and reason."
         )
-    found = []
-    for number, entry in enumerate(entries, 1):
-        place = f"waivers[{number}]."
-        _known(entry, {"code", "table", "column", "reason"}, source, place)
-        try:
-            found.append(
-                Waiver(
-                    _text(entry, "code", source, place) or "",
-                    _text(entry, "table", source, place) or "",
-                    _text(entry, "column", source, place),
-                    _text(entry, "reason", source, place) or "",
-                )
-            )
-        except DeclarationError as error:
-            raise ConfigError(f"{source}: waivers[{number}]: {error}") from None
-    return tuple(found)
+    return tuple(_waiver(entry, source, f"waivers[{number}]") for number, entry in enumerate(entries, 1))
+
+
+def _waiver(entry: Mapping[str, Any], source: str, place: str) -> Waiver:
+    _known(entry, {"code", "table", "column", "reason"}, source, f"{place}.")
+    values = {
+        key: _text(entry, key, source, f"{place}.") or "" for key in ("code", "table", "column", "reason")
+    }
+    for key in ("code", "table", "reason"):
+        if not values[key].strip():
+            raise ConfigError(f'{source}: {place}.{key} is missing. Add it: {key} = "…"')
+    try:
+        return Waiver(values["code"], values["table"], values["column"] or None, values["reason"])
+    except DeclarationError as error:
+        raise ConfigError(f"{source}: {place}: {error}") from None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
 
-import click
 import typer
 
 from deltaplane.cli import demo, init, tables
-from deltaplane.cli.output import EXIT_ERROR, Output, OutputFormat
+from deltaplane.cli.output import EXIT_CLEAN, EXIT_ERROR, EXIT_INTERRUPTED, Output, OutputFormat
 from deltaplane.errors import DeltaplaneError
 
 __all__ = ["app", "main"]
@@ -53,24 +53,34 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"deltaplane {version('deltaplane')}\n")
         raise SystemExit(0)
-    output = Output(_asked_format(arguments))
+    code = _run(arguments, Output(_asked_format(arguments)))
     try:
-        code = app(args=arguments, standalone_mode=False)
-    except click.exceptions.Exit as leaving:
-        code = leaving.exit_code
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader, such as head, has seen enough; Python would complain when it closes stdout itself.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(code)
+
+
+def _run(arguments: list[str], output: Output) -> int:
+    """Return the exit code. Typer itself explains wrong usage and leaves by SystemExit."""
+    try:
+        app(args=arguments, prog_name="deltaplane")
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except DeltaplaneError as error:
+        output.error(type(error).__name__, str(error))
+        return EXIT_ERROR
+    else:
+        return EXIT_CLEAN
+    if code == EXIT_INTERRUPTED:
         output.error(
             "interrupted",
             "Stopped. What was applied stays applied; the same command does only what is missing.",
         )
-        code = 130
-    except DeltaplaneError as error:
-        output.error(type(error).__name__, str(error))
-        code = EXIT_ERROR
-    raise SystemExit(code or 0)
+    return code
 
 
 def _asked_format(arguments: list[str]) -> OutputFormat:

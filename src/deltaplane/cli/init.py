@@ -30,13 +30,16 @@ def init(
     files = {directory / name: _template(name) for name in (CONFIG_FILE, REGISTRY_FILE)}
     taken = [str(path) for path in files if path.exists()]
     if taken and not force:
-        raise ConfigError(f"{', '.join(taken)} exists and was not touched. Say --force to write over it.")
+        verb, them = ("exists and was", "it") if len(taken) == 1 else ("exist and were", "them")
+        raise ConfigError(f"{' and '.join(taken)} {verb} not touched. Say --force to write over {them}.")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{directory}: the files could not be written: {error.strerror}.") from None
+        raise ConfigError(
+            f"{directory}: the files could not be written: {error.strerror}. Choose another directory."
+        ) from None
     for path in files:
         out.text(f"wrote {path}")
     out.text("Next: deltaplane plan")

@@ -17,6 +17,7 @@ __all__ = [
     "EXIT_BLOCKED",
     "EXIT_CLEAN",
     "EXIT_ERROR",
+    "EXIT_INTERRUPTED",
     "EXIT_PENDING",
     "Output",
     "OutputFormat",
@@ -26,6 +27,8 @@ EXIT_CLEAN = 0
 EXIT_ERROR = 1
 EXIT_PENDING = 3
 EXIT_BLOCKED = 4
+# What shells use for a process that Ctrl-C ended.
+EXIT_INTERRUPTED = 130
 
 _COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "magenta"}
 
@@ -66,6 +69,11 @@ class Output:
         Console(stderr=True, soft_wrap=True, highlight=False).print(
             Text.assemble(("error: ", "bold red"), message)
         )
+
+    def note(self, sentence: str) -> None:
+        """Write something people should know beside the result, on stderr; nothing in JSON."""
+        if self.format is OutputFormat.text:
+            Console(stderr=True, soft_wrap=True, highlight=False).print(Text(sentence))
 
     @contextmanager
     def working(self) -> Iterator[None]:

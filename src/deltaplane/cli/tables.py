@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,9 +20,10 @@ from deltaplane.cli.output import (
 )
 from deltaplane.config import Config, load_config
 from deltaplane.engines import build_databricks_engine, spark_session
-from deltaplane.errors import ConfigError, PlanError, SyncFailedError
+from deltaplane.errors import ConfigError, DeclarationError, PlanError, SyncFailedError
 from deltaplane.planning import Plan
 from deltaplane.planning.render import to_markdown, to_text
+from deltaplane.planning.rules.catalogue import RULES
 from deltaplane.planning.saved import from_json, to_json
 from deltaplane.schema import DeltaTable, Registry, Waiver
 from deltaplane.schema.python_source import to_python
@@ -97,7 +99,9 @@ def apply(
     """Bring tables to their declarations. Leaves with 0 (applied), 4 (blocked by a rule) or 1 (error)."""
     out = Output(output)
     config = load_config()
-    saved = _read_plan(target) if target is not None and target.endswith(".json") else None
+    saved = _read_plan(target) if target is not None and _is_plan_file(target) else None
+    if saved is not None:
+        _refuse_late_waivers(waive)
     declared = load_registry(target, config) if saved is None else Registry()
     try:
         with out.working():
@@ -127,9 +131,11 @@ def drift(
     different = [entry for entry in found.tables if entry.status != "unchanged"]
     if different or found.schemas:
         out.text(to_text(found))
-        out.text(f"{len(different)} of {len(found.tables)} tables differ from their declaration.")
+        verb = "differs from its" if len(different) == 1 else "differ from their"
+        out.text(f"{len(different)} of {_count(len(found.tables))} {verb} declaration.")
     else:
-        out.text(f"No drift: {len(found.tables)} tables are as declared.")
+        verb = "is" if len(found.tables) == 1 else "are"
+        out.text(f"No drift: {_count(len(found.tables))} {verb} as declared.")
     out.json({**to_json(found), "drifted": [str(entry.table) for entry in different]})
     raise typer.Exit(_plan_code(found))
 
@@ -151,23 +157,24 @@ def pull(
     failures: dict[str, str] = {}
     with out.working():
         engine = _engine(load_config(), out, None)
-        for schema in schemas:
+        for schema in dict.fromkeys(schemas):
             found, unreadable = engine.pull(catalog, schema)
             tables += found
             failures |= unreadable
     source = to_python(tables)
     if to is not None:
-        to.write_text(source, encoding="utf-8")
-        out.text(f"{to}: {len(tables)} tables. Look at it, then: deltaplane plan {to.stem}:registry")
+        _write(to, source)
+        out.text(f"{to}: {_count(len(tables))}. Look at it, then: deltaplane plan {to.stem}:registry")
     else:
         out.text(source)
     for name, reason in failures.items():
-        out.progress(f"left out {name}: {reason}")
+        out.note(f"left out {name}: {reason}")
     out.json({"tables": [str(t.qualified_name) for t in tables], "left_out": failures, "python": source})
 
 
 def _engine(config: Config, out: Output, waive: list[str] | None) -> Engine:
     waivers = (*config.waivers, *(_waiver(text) for text in waive or ()))
+    _require_rules(waivers, config)
     out.progress("starting Spark")
     session = spark_session()
     return build_databricks_engine(
@@ -179,9 +186,37 @@ def _waiver(text: str) -> Waiver:
     code, _, rest = text.partition(":")
     place, _, reason = rest.partition(":")
     table, _, column = place.partition("#")
-    if not table or not reason.strip():
+    if not table.strip() or not reason.strip():
         raise ConfigError(f"--waive {text!r}: write CODE:TABLE:REASON, or CODE:TABLE#COLUMN:REASON.")
-    return Waiver(code.strip().upper(), table.strip(), column.strip() or None, reason.strip())
+    try:
+        return Waiver(code.strip().upper(), table.strip(), column.strip() or None, reason.strip())
+    except DeclarationError as error:
+        raise ConfigError(f"--waive {text!r}: {error}") from None
+
+
+def _require_rules(waivers: Iterable[Waiver], config: Config) -> None:
+    """A waiver of a rule that does not exist would be silently without effect."""
+    for waiver in waivers:
+        if waiver.code not in RULES:
+            source = f"{config.source}: waivers" if waiver in config.waivers else "--waive"
+            raise ConfigError(
+                f"{source}: there is no rule {waiver.code} (on {waiver.table}). "
+                f"Rules: {', '.join(sorted(RULES))}."
+            )
+
+
+def _refuse_late_waivers(waive: list[str] | None) -> None:
+    """The rules were asked when the plan was made; only its staleness is judged now."""
+    for waiver in (_waiver(text) for text in waive or ()):
+        if waiver.code != "PL101":
+            raise ConfigError(
+                f"--waive {waiver.code}: a saved plan carries its waivers. Nothing was applied. "
+                f"Make the plan again with this --waive, look at it, and apply that one."
+            )
+
+
+def _is_plan_file(target: str) -> bool:
+    return target.endswith(".json") or (":" not in target and Path(target).is_file())
 
 
 def _save(path: Path, content: dict[str, Any]) -> None:
@@ -189,16 +224,33 @@ def _save(path: Path, content: dict[str, Any]) -> None:
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise PlanError(
-            f"The plan could not be saved to {path}: {error.strerror}. Nothing was applied."
+            f"The plan could not be saved to {path}: {error.strerror}. Nothing was applied. "
+            "Choose another file."
         ) from None
+
+
+def _write(path: Path, source: str) -> None:
+    try:
+        path.write_text(source, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} could not be written: {error.strerror}. Choose another file.") from None
+
+
+def _count(tables: int) -> str:
+    return f"{tables} table{'' if tables == 1 else 's'}"
 
 
 def _read_plan(target: str) -> Plan:
     try:
         text = Path(target).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise PlanError(
-            f"{target} cannot be read: {error}. Make one with: deltaplane plan --save {target}"
+            f"{target} cannot be read: {error.strerror}. Make one with: deltaplane plan --save {target}"
+        ) from None
+    except UnicodeDecodeError:
+        raise PlanError(
+            f"{target} is not a plan of deltaplane: it is not text. Nothing was applied. "
+            "Make one with: deltaplane plan --save plan.json"
         ) from None
     return from_json(text, target)
 

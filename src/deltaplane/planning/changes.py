@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from deltaplane.planning.features import property_features
-from deltaplane.planning.observed import Key
+from deltaplane.planning.observed import Key, Pending
 from deltaplane.schema import Check, Column, DataType, DeltaTable, Field, Identity, QualifiedName
 from deltaplane.schema.frozen import FrozenMap
 
@@ -24,6 +24,7 @@ __all__ = [
     "Change",
     "ChangeGeneration",
     "ChangeType",
+    "ClearNotes",
     "CreateSchema",
     "CreateTable",
     "DropCheck",
@@ -189,6 +190,18 @@ class Backfill(Change):
     @property
     def summary(self) -> str:
         return f"finish column {self.column}: give its default to rows without a value"
+
+
+@dataclass(frozen=True)
+class ClearNotes(Change):
+    """Remove notes of an interrupted run whose steps are all done."""
+
+    done: Pending
+    kind: ClassVar[str] = "clear_notes"
+
+    @property
+    def summary(self) -> str:
+        return "clear the notes of an interrupted run"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from deltaplane.planning.changes import (
     Change,
     ChangeGeneration,
     ChangeType,
+    ClearNotes,
     DropColumn,
     DropDefault,
     DropNotNull,
@@ -26,7 +27,7 @@ from deltaplane.planning.changes import (
     show_path,
 )
 from deltaplane.planning.matching import Match, Node, anchors, match_columns, moves
-from deltaplane.planning.observed import ObservedTable
+from deltaplane.planning.observed import ObservedTable, Pending
 from deltaplane.schema import Array, Column, DataType, DeltaTable, Map, Struct
 from deltaplane.schema.expressions import canonical
 from deltaplane.schema.frozen import FrozenMap
@@ -86,6 +87,7 @@ class _Comparison:
                 found += self._defaults(column, before)
                 found += self._generation(column, before)
         found += self._tags()
+        found += self._finished_notes(found)
         return found
 
     def _levels(
@@ -198,6 +200,23 @@ class _Comparison:
             yield ChangeGeneration(self.name, new.name, old.generated, new.generated)
         if new.identity != old.identity:
             yield ChangeGeneration(self.name, new.name, old.identity, new.identity)
+
+    def _finished_notes(self, found: list[Change]) -> Iterator[Change]:
+        """Notes that no change of this plan will clear: the interrupted run had done the step itself."""
+        ends_backfill = {c.column.casefold() for c in found if isinstance(c, Backfill)}
+        ends_backfill |= {
+            c.column.name.casefold() for c in found if isinstance(c, AddColumn) and not c.parent
+        }
+        ends_not_null = {c.path[0].casefold() for c in found if isinstance(c, HoldNotNull)} | ends_backfill
+        renamed = {show_path(c.path) for c in found if isinstance(c, RenameColumn)}
+        pending = self.observed.pending
+        done = Pending(
+            tuple(column for column in pending.backfill if column not in ends_backfill),
+            tuple(column for column in pending.not_null if column not in ends_not_null),
+            FrozenMap({name: final for name, final in pending.renames.items() if name not in renamed}),
+        )
+        if not done.is_empty:
+            yield ClearNotes(self.name, done)
 
     def _tags(self) -> Iterator[Change]:
         none = FrozenMap()

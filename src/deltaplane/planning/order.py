@@ -13,6 +13,7 @@ from deltaplane.planning.changes import (
     Change,
     ChangeGeneration,
     ChangeType,
+    ClearNotes,
     CreateSchema,
     CreateTable,
     DropCheck,
@@ -69,6 +70,7 @@ _RANK: dict[type[Change], int] = {
     AddKey: 374,
     SetTags: 376,
     UnsetProperties: 380,
+    ClearNotes: 390,
     DropColumn: 400,
     DropTable: 410,
 }

@@ -11,7 +11,7 @@ from deltaplane.planning import changes as change_module
 from deltaplane.planning.changes import Change
 from deltaplane.planning.codec import decode, encode
 from deltaplane.planning.features import Protocol
-from deltaplane.planning.observed import Key
+from deltaplane.planning.observed import Key, Pending
 from deltaplane.planning.plan import Plan, TablePlan
 from deltaplane.planning.render import one_line
 from deltaplane.planning.rules import Finding
@@ -26,7 +26,7 @@ _CLASSES: dict[str, type] = {
     for name, value in vars(module).items()
     if isinstance(value, type)
 }
-_CLASSES |= {"Key": Key, "Protocol": Protocol}
+_CLASSES |= {"Key": Key, "Pending": Pending, "Protocol": Protocol}
 
 
 def to_json(plan: Plan) -> dict[str, Any]:

@@ -13,7 +13,14 @@ from typing import Any, cast
 from deltaplane.planning import changes as ch
 from deltaplane.planning.capabilities import Capabilities
 from deltaplane.planning.features import Protocol, required_features
-from deltaplane.planning.observed import MAPPING_MODE, Key, ObservedTable, keys_to_declaration, table_keys
+from deltaplane.planning.observed import (
+    MAPPING_MODE,
+    Key,
+    ObservedTable,
+    Pending,
+    keys_to_declaration,
+    table_keys,
+)
 from deltaplane.planning.observed import not_null_constraint as nn_name
 from deltaplane.schema import Array, Column, DataType, DeltaTable, Field, Map, Struct
 from deltaplane.schema.frozen import FrozenMap
@@ -103,6 +110,17 @@ def _backfill(change: ch.Backfill, observed: ObservedTable, caps: Capabilities) 
         ),
     )
     return _hold(after, (change.column,), caps) if change.hold_not_null else after
+
+
+@_apply.register
+def _clear_notes(change: ch.ClearNotes, observed: ObservedTable, caps: Capabilities) -> ObservedTable:
+    pending, done = observed.pending, change.done
+    left = Pending(
+        tuple(c for c in pending.backfill if c not in done.backfill),
+        tuple(c for c in pending.not_null if c not in done.not_null),
+        FrozenMap({k: v for k, v in pending.renames.items() if k not in done.renames}),
+    )
+    return replace(observed, pending=left)
 
 
 @_apply.register

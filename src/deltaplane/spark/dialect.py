@@ -167,6 +167,13 @@ class Dialect:
         )
 
     @steps.register
+    def _clear_notes(self, change: ch.ClearNotes) -> tuple[Step, ...]:
+        keys = [notes.pending_backfill(column) for column in change.done.backfill]
+        keys += [notes.pending_not_null(column) for column in change.done.not_null]
+        keys += [notes.pending_rename(name) for name in change.done.renames]
+        return (self._unset(change, *keys),)
+
+    @steps.register
     def _rename_column(self, change: ch.RenameColumn) -> tuple[Step, ...]:
         path = quote_path(change.path)
         new = quote_identifier(change.new_name)
