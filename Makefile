@@ -24,8 +24,8 @@ demo: setup ## Plan, apply, plan again and see a dangerous change refused, on lo
 	@$(BIN)/deltaplane demo
 
 check: setup ## Format, lint, types, architecture
-	@$(BIN)/ruff format --check src tests benchmarks examples
-	@$(BIN)/ruff check src tests benchmarks examples
+	@$(BIN)/ruff format --check src tests benchmarks examples docs
+	@$(BIN)/ruff check src tests benchmarks examples docs
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
@@ -33,7 +33,7 @@ test-fast: setup ## The tests that need no Java, under a minute
 	@$(BIN)/python -m pytest -q -m "not spark and not slow"
 
 test: check ## All tests on one Spark session, after `make check`
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -m "not slow"
 
 test-slow: setup ## Several drivers, kills and minutes of load
 	@$(BIN)/python -m pytest -q -m slow

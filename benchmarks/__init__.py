@@ -1,0 +1,1 @@
+"""Goals, and what was measured against them."""

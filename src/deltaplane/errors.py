@@ -78,12 +78,16 @@ class StatementFailed(CatalogError):
         sql: The statement that was refused.
         cause_text: What the engine said, in one line.
         concurrent: True when somebody else changed the table at the same time.
+        statements_done: How many statements of the same change had run before.
     """
 
-    def __init__(self, sql: str, cause_text: str, *, concurrent: bool = False) -> None:
+    def __init__(
+        self, sql: str, cause_text: str, *, concurrent: bool = False, statements_done: int = 0
+    ) -> None:
         self.sql = sql
         self.cause_text = cause_text
         self.concurrent = concurrent
+        self.statements_done = statements_done
         super().__init__(f"{cause_text} (statement: {sql})")
 
 

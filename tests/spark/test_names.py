@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.spark
+# Several processes, each with a Spark of its own.
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 WORKER = """
 import json, sys, traceback

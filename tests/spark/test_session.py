@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from deltaplane.errors import SparkStartError
-from deltaplane.spark import session
 from deltaplane.spark.java_version import major_version, require_java
 from deltaplane.spark.names import attach_names
 from deltaplane.spark.session import open_session
+from deltaplane.spark.settings import plan_session
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,7 @@ def failure(code: str, folder: Path, **environment: str) -> str:
 
 
 def test_a_local_session_has_delta_stays_on_this_machine_and_fits_it() -> None:
-    plan = session._plan("app", {"spark.master": "local[3]"})
+    plan = plan_session("app", {"spark.master": "local[3]"})
     assert plan.settings == {
         "spark.app.name": "app",
         "spark.master": "local[3]",
@@ -68,20 +68,21 @@ def test_a_local_session_has_delta_stays_on_this_machine_and_fits_it() -> None:
         "spark.log.level": "ERROR",
         "spark.sql.shuffle.partitions": "3",
         "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.sources.default": "delta",
     }
     assert plan.keeps_names
 
 
 def test_every_setting_gives_way_to_the_callers() -> None:
-    own = session._plan("app", {}).settings
+    own = plan_session("app", {}).settings
     asked = dict.fromkeys(
         own.keys() - {"spark.sql.extensions", "spark.jars.packages", "spark.master"}, "mine"
     )
-    assert asked.items() <= session._plan("app", asked).settings.items()
+    assert asked.items() <= plan_session("app", asked).settings.items()
 
 
 def test_lists_of_extensions_and_packages_are_joined() -> None:
-    settings = session._plan(
+    settings = plan_session(
         "app", {"spark.sql.extensions": "a.B, c.D", "spark.jars.packages": "g:a:1"}
     ).settings
     assert settings["spark.sql.extensions"] == "a.B,c.D,io.delta.sql.DeltaSparkSessionExtension"
@@ -91,7 +92,7 @@ def test_lists_of_extensions_and_packages_are_joined() -> None:
 @pytest.mark.parametrize("key", ["spark.jars", "spark.driver.extraClassPath", "spark.jars.packages"])
 def test_a_delta_jar_of_the_callers_is_the_only_one(key: str) -> None:
     jar = "/opt/jars/delta-spark_4.2_2.13-4.4.0.jar"
-    plan = session._plan("app", {key: jar})
+    plan = plan_session("app", {key: jar})
     assert plan.delta_package is None
     assert plan.settings.get("spark.jars.packages", jar) == jar
 
@@ -105,15 +106,15 @@ def test_a_delta_jar_of_the_callers_is_the_only_one(key: str) -> None:
     ],
 )
 def test_a_metastore_is_used_as_it_is(conf: dict[str, str]) -> None:
-    plan = session._plan("app", conf)
+    plan = plan_session("app", conf)
     assert conf.items() <= plan.settings.items()
     assert plan.warehouse is None
     assert not plan.keeps_names
 
 
 def test_on_a_cluster_names_are_kept_only_in_a_warehouse_that_is_given() -> None:
-    bare = session._plan("app", {"spark.master": "yarn"})
-    given = session._plan("app", {"spark.master": "yarn", "spark.sql.warehouse.dir": "hdfs:///w"})
+    bare = plan_session("app", {"spark.master": "yarn"})
+    given = plan_session("app", {"spark.master": "yarn", "spark.sql.warehouse.dir": "hdfs:///w"})
     assert (bare.warehouse, bare.keeps_names) == (None, False)
     assert (given.warehouse, given.keeps_names) == ("hdfs:///w", True)
     assert "spark.driver.host" not in given.settings
@@ -122,6 +123,7 @@ def test_on_a_cluster_names_are_kept_only_in_a_warehouse_that_is_given() -> None
 # ---- a session that works
 
 
+@pytest.mark.slow
 def test_a_first_session_is_silent_and_leaves_only_its_warehouse(tmp_path: Path) -> None:
     code = """
 spark = open_session()
@@ -148,6 +150,7 @@ print(sorted(address[-8:] for address in listening))
     assert [path.name for path in (tmp_path / ".deltaplane").iterdir()] == ["warehouse"]
 
 
+@pytest.mark.slow
 def test_one_process_opens_reuses_stops_and_opens_again(tmp_path: Path) -> None:
     code = """
 import sys, time
@@ -260,6 +263,7 @@ def test_a_warehouse_that_cannot_be_written(tmp_path: Path) -> None:
     assert f"The warehouse {tmp_path}/file/w cannot be used: {tmp_path}/file is not a folder" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

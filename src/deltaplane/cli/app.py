@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib.metadata import version
@@ -53,6 +54,10 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"deltaplane {version('deltaplane')}\n")
         raise SystemExit(0)
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character of a comment must not end the command half-way.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code = _run(arguments, Output(_asked_format(arguments)))
     try:
         sys.stdout.flush()

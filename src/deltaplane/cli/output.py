@@ -57,14 +57,12 @@ class Output:
     def json(self, content: Any) -> None:
         """Write a result for machines; nothing in text."""
         if self.format is OutputFormat.json:
-            sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+            _write_json(content)
 
     def error(self, kind: str, message: str) -> None:
         """Write an expected error: on stderr for people, as an object on stdout for machines."""
         if self.format is OutputFormat.json:
-            sys.stdout.write(
-                json.dumps({"error": kind, "message": message}, indent=2, ensure_ascii=False) + "\n"
-            )
+            _write_json({"error": kind, "message": message})
             return
         Console(stderr=True, soft_wrap=True, highlight=False).print(
             Text.assemble(("error: ", "bold red"), message)
@@ -99,6 +97,11 @@ class Output:
             self._status.update(f"{sentence} …")
         elif not Console(stderr=True).is_terminal:
             sys.stderr.write(f"{sentence} …\n")
+
+
+def _write_json(content: Any) -> None:
+    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=not unicode) + "\n")
 
 
 def _coloured(line: str) -> Text:

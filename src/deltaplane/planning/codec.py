@@ -14,13 +14,16 @@ from deltaplane.schema.frozen import FrozenMap
 __all__ = ["decode", "digest", "encode"]
 
 _TAG = "__class__"
+_FIELDS: dict[type, tuple[str, ...] | None] = {}
 
 
 def encode(value: Any) -> Any:
     """Turn a value into plain JSON types. Dataclasses carry their class name under `__class__`."""
-    if is_dataclass(value) and not isinstance(value, type):
-        content = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
-        return {_TAG: type(value).__name__, **content}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    names = _field_names(type(value))
+    if names is not None:
+        return {_TAG: type(value).__name__} | {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in sorted(value.items())}
     if isinstance(value, frozenset | set):
@@ -28,6 +31,12 @@ def encode(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     return value
+
+
+def _field_names(cls: type) -> tuple[str, ...] | None:
+    if cls not in _FIELDS:
+        _FIELDS[cls] = tuple(field.name for field in fields(cls)) if is_dataclass(cls) else None
+    return _FIELDS[cls]
 
 
 def decode(value: Any, classes: Mapping[str, type]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from deltaplane.planning.capabilities import Capabilities
 from deltaplane.planning.changes import (
@@ -49,9 +50,26 @@ class _Level:
     declared: tuple[Node, ...]
     observed: tuple[Node, ...]
 
+    @cached_property
+    def present_order(self) -> list[str]:
+        """The observed columns under their declared names; those to be dropped are marked."""
+        back = {old.name: new.name for new, old in self.match.pairs}
+        return [back.get(node.name, _GONE + node.name) for node in self.observed]
+
+    @cached_property
+    def places(self) -> dict[str, tuple[str, bool]]:
+        """Where each added column goes."""
+        if not self.match.added:
+            return {}
+        order = [node.name for node in self.declared]
+        return anchors(order, self.present_order, [node.name for node in self.match.added])
+
 
 def compare_columns(declared: DeltaTable, observed: ObservedTable, caps: Capabilities) -> list[Change]:
     """Return every change of columns and nested fields, in no particular order."""
+    same = declared.columns == observed.table.columns and declared.tags == observed.table.tags
+    if same and observed.pending.is_empty:
+        return []
     return _Comparison(declared, observed, caps).changes()
 
 
@@ -75,6 +93,8 @@ class _Comparison:
             found += self._reorders(level)
             found += [DropColumn(self.name, (*level.new, node.name), node) for node in level.match.dropped]
             for new, old in level.match.pairs:
+                if new == old:
+                    continue
                 path = (*level.new, new.name)
                 found += self._type_changes(path, new.type, old.type)
                 found += self._nullability(path, new, old)
@@ -83,7 +103,8 @@ class _Comparison:
         if comments:
             found.append(SetColumnComments(self.name, tuple(sorted(comments))))
         for column, before in self.levels[0].match.pairs:
-            if isinstance(column, Column) and isinstance(before, Column):
+            unfinished = column.name.casefold() in self.observed.pending.backfill
+            if isinstance(column, Column) and isinstance(before, Column) and (column != before or unfinished):
                 found += self._defaults(column, before)
                 found += self._generation(column, before)
         found += self._tags()
@@ -99,6 +120,8 @@ class _Comparison:
             yield from self._nested((*old, theirs.name), (*new, mine.name), mine.type, theirs.type)
 
     def _nested(self, old: Path, new: Path, mine: DataType, theirs: DataType) -> Iterator[_Level]:
+        if mine == theirs and not self.observed.pending.renames:
+            return
         if isinstance(mine, Struct) and isinstance(theirs, Struct):
             yield from self._levels(old, new, mine.fields, theirs.fields)
         elif isinstance(mine, Array) and isinstance(theirs, Array):
@@ -117,7 +140,7 @@ class _Comparison:
 
     def _adds(self, level: _Level) -> Iterator[Change]:
         now = {new.name: old.name for new, old in level.match.pairs} if not self.renames_first else {}
-        places = _places(level)
+        places = level.places
         parent = level.new if self.renames_first else level.old
         for node in level.match.added:
             after, at_end = places[node.name]
@@ -134,7 +157,7 @@ class _Comparison:
             case_only = old.casefold() == new.casefold()
             via = f"{TEMPORARY_PREFIX}{new.casefold()}" if case_only else None
             yield RenameColumn(self.name, (*level.new, old), new, via)
-        if level.new:
+        if level.new or not self.observed.not_null_checks:
             return
         for new_node, old_node in level.match.pairs:
             held = self.observed.not_null_checks.get(old_node.name.casefold())
@@ -148,11 +171,12 @@ class _Comparison:
                 yield ReleaseNotNull(self.name, node.name, held)
 
     def _reorders(self, level: _Level) -> Iterator[Change]:
-        current = _present_order(level)
-        for name, (after, _) in _places(level).items():
+        current = list(level.present_order)
+        for name, (after, _) in level.places.items():
             current.insert(current.index(after) + 1 if after else 0, name)
         kept = [name for name in current if not name.startswith(_GONE)]
-        needed = moves([node.name for node in level.declared], kept)
+        order = [node.name for node in level.declared]
+        needed = moves(order, kept) if order != kept else ()
         if needed:
             yield Reorder(self.name, level.new, needed)
 
@@ -224,7 +248,7 @@ class _Comparison:
             yield SetTags(self.name, None, self.observed.table.tags, self.declared.tags)
         match = self.levels[0].match
         for new, old in match.pairs:
-            if not isinstance(new, Column) or not isinstance(old, Column):
+            if not isinstance(new, Column) or not isinstance(old, Column) or not (new.tags or old.tags):
                 continue
             renamed = new.name.casefold() != old.name.casefold()
             if renamed and old.tags and not self.caps.tags_follow_columns:
@@ -239,17 +263,6 @@ class _Comparison:
         for node in match.dropped:
             if isinstance(node, Column) and node.tags and not self.caps.tags_follow_columns:
                 yield SetTags(self.name, node.name, node.tags, none)
-
-
-def _present_order(level: _Level) -> list[str]:
-    """The observed columns under their declared names; those to be dropped are marked."""
-    back = {old.name: new.name for new, old in level.match.pairs}
-    return [back.get(node.name, _GONE + node.name) for node in level.observed]
-
-
-def _places(level: _Level) -> dict[str, tuple[str, bool]]:
-    order = [node.name for node in level.declared]
-    return anchors(order, _present_order(level), [node.name for node in level.match.added])
 
 
 def _shape_changes(mine: DataType, theirs: DataType) -> bool:

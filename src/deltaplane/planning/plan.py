@@ -39,7 +39,7 @@ class TablePlan:
         version: The table's version when it was read.
         num_files: Active files now.
         size_bytes: Their size.
-        fingerprint: The state the plan was made from; "" for a table that does not exist.
+        state: The table as it was, or the fingerprint of a saved plan; "" when there is nothing to compare.
         depends_on: Tables that have to be right before this one.
         error: Why the table could not be read, or None.
     """
@@ -52,9 +52,14 @@ class TablePlan:
     version: int | None = None
     num_files: int = 0
     size_bytes: int = 0
-    fingerprint: str = ""
+    state: ObservedTable | str = field(default="", repr=False, compare=False)
     depends_on: tuple[QualifiedName, ...] = ()
     error: str | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The state the plan was made from; "" for a table that does not exist or does not change."""
+        return self.state if isinstance(self.state, str) else self.state.fingerprint
 
     @property
     def status(self) -> Status:
@@ -115,7 +120,8 @@ class Plan:
     @cached_property
     def plan_id(self) -> str:
         """A stable identifier of the plan's content; every commit it makes carries it."""
-        return digest((self.schemas, tuple((e.table, e.fingerprint, e.changes) for e in self.tables)))
+        content = tuple((e.table, e.fingerprint, e.changes, _judged(e.findings)) for e in self.tables)
+        return digest((self.schemas, content))
 
     def get(self, name: QualifiedName) -> TablePlan | None:
         """Return the entry of a table, ignoring case."""
@@ -164,6 +170,11 @@ def plan_drop(observed: ObservedTable, caps: Capabilities, waivers: Sequence[Wai
     return _entry(observed.name, (change,), findings, observed, None, ())
 
 
+def _judged(findings: Iterable[Finding]) -> tuple[tuple[str | None, ...], ...]:
+    """What the rules said: a saved plan in which somebody edits a waiver in is no longer the same plan."""
+    return tuple((f.code, f.severity, f.column, f.waived) for f in findings)
+
+
 def _same_place(declared: DeltaTable, observed: ObservedTable) -> bool:
     if not declared.location or not observed.table.location:
         return True
@@ -195,6 +206,6 @@ def _entry(
         num_files=observed.num_files if observed else 0,
         size_bytes=observed.size_bytes if observed else 0,
         # Only a table that changes has to be found as it was when the plan is applied.
-        fingerprint=observed.fingerprint if observed and changes else "",
+        state=observed if observed and changes else "",
         depends_on=depends_on,
     )

@@ -40,8 +40,11 @@ def one_line(plan: Plan, *, applied: bool = False) -> str:
         if counts[status]:
             parts.append(f"{counts[status]} {word}")
     end = "" if applied else " Nothing applied."
+    kept = sum(finding.keep and finding.waived is not None for finding in plan.findings)
     if plan.is_empty:
         end = " Everything is as declared."
+        if kept:
+            end = f" Nothing to do; {_count(kept, 'difference')} left as waived."
     return ", ".join(parts) + "." + end
 
 
@@ -86,7 +89,8 @@ def to_markdown(plan: Plan) -> str:
 
 def _markdown_finding(finding: Finding) -> str:
     if finding.waived is not None:
-        return f"**{finding.code}** waived ({finding.waived}): {finding.text}"
+        kept = ", left as it is" if finding.keep else ""
+        return f"**{finding.code}** waived{kept} ({finding.waived}): {finding.text}"
     return f"**{finding.code} {finding.severity}**: {finding.text} {finding.remedy}"
 
 

@@ -113,6 +113,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "text": finding.text,
         "remedy": finding.remedy,
         "waived": finding.waived,
+        "left_as_it_is": finding.keep and finding.waived is not None,
     }
 
 
@@ -134,7 +135,16 @@ def _read_table(content: dict[str, Any]) -> TablePlan:
         table=name,
         changes=tuple(decode(change["value"], _CLASSES) for change in content["changes"]),
         findings=tuple(
-            Finding(f["code"], f["severity"], name, f["column"], f["text"], f["remedy"], f["waived"])
+            Finding(
+                f["code"],
+                f["severity"],
+                name,
+                f["column"],
+                f["text"],
+                f["remedy"],
+                f["waived"],
+                f["left_as_it_is"],
+            )
             for f in content["findings"]
         ),
         before=_read_protocol(content["protocol"]["before"]),
@@ -142,7 +152,7 @@ def _read_table(content: dict[str, Any]) -> TablePlan:
         version=content["version"],
         num_files=content["num_files"],
         size_bytes=content["size_bytes"],
-        fingerprint=content["fingerprint"],
+        state=content["fingerprint"],
         depends_on=tuple(QualifiedName(*parts) for parts in content["depends_on"]),
         error=content["error"],
     )

@@ -52,23 +52,29 @@ def simulate_all(
     observed: ObservedTable | None, changes: Iterable[ch.Change], caps: Capabilities
 ) -> ObservedTable | None:
     """Apply changes in order. None stands for a table that does not exist."""
+    explicit: set[str] = set()
     for change in changes:
         if isinstance(change, ch.CreateTable):
             observed = created(change)
         elif isinstance(change, ch.DropTable):
             observed = None
         elif observed is not None:
-            observed = simulate(observed, change, caps)
-    return observed
+            observed = replace(_apply(change, observed, caps), version=observed.version + 1)
+            if isinstance(change, ch.EnableFeature):
+                explicit.add(change.feature)
+    return None if observed is None else _with_protocol(observed, explicit)
 
 
 def simulate(observed: ObservedTable, change: ch.Change, caps: Capabilities) -> ObservedTable:
     """Return the table after one change."""
-    after = _apply(change, observed, caps)
-    needed = required_features(after.table, held_not_null=bool(after.not_null_checks))
-    if isinstance(change, ch.EnableFeature):
-        needed |= {change.feature}
-    return replace(after, protocol=after.protocol.with_features(needed), version=observed.version + 1)
+    after = simulate_all(observed, [change], caps)
+    assert after is not None
+    return after
+
+
+def _with_protocol(state: ObservedTable, explicit: set[str]) -> ObservedTable:
+    needed = required_features(state.table, held_not_null=bool(state.not_null_checks)) | explicit
+    return replace(state, protocol=state.protocol.with_features(needed))
 
 
 @singledispatch

@@ -24,6 +24,10 @@ class FrozenMap(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __eq__(self, other: object) -> bool:
+        # Compared very often when nothing has changed, so the common case goes straight to the dicts.
+        return self._items == (other._items if isinstance(other, FrozenMap) else other)
+
     def __hash__(self) -> int:
         return hash(tuple(self._items.items()))
 

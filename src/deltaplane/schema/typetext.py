@@ -210,8 +210,8 @@ def _unquote_literal(token: str) -> str:
     simple = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
     def unescape(match: re.Match[str]) -> str:
-        if match.group(1):
-            return chr(int(match.group(1), 16))
-        return simple.get(match.group(2), match.group(2))
+        if code := match.group(1) or match.group(2):
+            return chr(int(code, 16))
+        return simple.get(match.group(3), match.group(3))
 
-    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", unescape, body)
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", unescape, body)

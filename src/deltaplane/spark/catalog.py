@@ -82,26 +82,28 @@ class SparkCatalog:
 
     def read(self, name: QualifiedName) -> ObservedTable | None:
         """Return the table as it is, with one DESCRIBE DETAIL and one look into its log."""
-        try:
-            detail = self._spark.sql(
-                self._dialect.statement("describe_detail", table=self._dialect.table(name))
-            )
-            row = detail.collect()[0]
-        except ENGINE_ERRORS as error:
-            refusal = explain(error)
-            if refusal.not_found:
-                return None
-            raise CatalogError(f"{name}: {refusal.text}") from None
+        row = self._describe(name)
+        if row is None:
+            return None
         if (row["format"] or "").casefold() != "delta":
             raise CatalogError(
                 f"{name} exists and is not a Delta table (format {row['format']}). It was not touched. "
-                f"Convert it with "
-                "CONVERT TO DELTA, or declare another name."
+                "Convert it with CONVERT TO DELTA, or declare another name."
             )
         try:
             return observed_from(name, self._raw(name, row))
         except ENGINE_ERRORS as error:
             raise CatalogError(f"{name}: its log could not be read: {explain(error).text}") from None
+
+    def _describe(self, name: QualifiedName) -> Row | None:
+        sql = self._dialect.statement("describe_detail", table=self._dialect.table(name))
+        try:
+            return self._spark.sql(sql).collect()[0]
+        except ENGINE_ERRORS as error:
+            refusal = explain(error)
+            if refusal.not_found:
+                return None
+            raise CatalogError(f"{name}: {refusal.text}") from None
 
     def _raw(self, name: QualifiedName, row: Row) -> RawTable:
         schema_string, version = self._log_state(name, row["location"])
@@ -169,8 +171,12 @@ class SparkCatalog:
     def execute(self, change: Change, note: CommitNote) -> None:
         """Run the statements of a change; each commit carries the note as user metadata."""
         self._spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", note.to_text())
-        for step in self._dialect.steps(change):
-            self._run(step, change.table)
+        for number, step in enumerate(self._dialect.steps(change)):
+            try:
+                self._run(step, change.table)
+            except StatementFailed as failure:
+                failure.statements_done = number
+                raise
 
     def _run(self, step: Step, name: QualifiedName) -> None:
         try:

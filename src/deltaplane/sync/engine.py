@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deltaplane.errors import CatalogError, DeltaplaneError, PlanStale, SyncFailedError
 from deltaplane.planning import ObservedTable, Plan, TablePlan, plan_drop, plan_table
@@ -133,7 +133,8 @@ class Engine:
         for name in names:
             state = observed[name.key]
             if isinstance(state, ObservedTable):
-                tables.append(state.table)
+                # Where a managed table lives is the catalog's business, and differs from machine to machine.
+                tables.append(state.table if state.external else replace(state.table, location=None))
             elif isinstance(state, _Unreadable):
                 failures[str(name)] = state.reason
         return tables, failures

@@ -106,9 +106,9 @@ def _run(entry: TablePlan, execution: Execution) -> TableReport:
             execution.catalog.execute(change, execution.note)
             applied += 1
     except StatementFailed as failure:
-        return _failed(entry, applied, failure.cause_text, failure.sql, failure.concurrent, execution)
+        return _failed(entry, applied, failure, execution)
     except DeltaplaneError as failure:
-        return _failed(entry, applied, str(failure), None, False, execution)
+        return _report(entry, "failed", done=applied, error=str(failure))
     report = _report(entry, "applied", done=applied)
     return replace(report, restore=_restore(entry, execution))
 
@@ -129,13 +129,16 @@ def _changed_meanwhile(entry: TablePlan, execution: Execution) -> str | None:
     return "PL101: somebody else changed it in the meantime. Nothing was changed. Plan again and look at it."
 
 
-def _failed(
-    entry: TablePlan, applied: int, cause: str, sql: str | None, concurrent: bool, execution: Execution
-) -> TableReport:
-    if concurrent:
+def _failed(entry: TablePlan, applied: int, failure: StatementFailed, execution: Execution) -> TableReport:
+    cause = failure.cause_text
+    if failure.concurrent:
         cause = f"somebody else changed the table at the same moment, and was first: {cause}"
-    report = _report(entry, "failed", done=applied, error=cause, sql=sql)
-    return replace(report, restore=_restore(entry, execution) if applied else None)
+    report = _report(entry, "failed", done=applied, error=cause, sql=failure.sql)
+    if failure.statements_done:
+        begun, *rest = report.not_applied
+        report = replace(report, begun=begun, not_applied=tuple(rest))
+    touched = applied or failure.statements_done
+    return replace(report, restore=_restore(entry, execution) if touched else None)
 
 
 def _restore(entry: TablePlan, execution: Execution) -> str | None:

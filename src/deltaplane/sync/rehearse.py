@@ -38,7 +38,7 @@ def rehearse_plan(
     finally:
         for schema in stages.values():
             catalog.end_rehearsal(schema)
-    return Report(plan.plan_id, note.author, tuple(reports))
+    return Report(plan.plan_id, note.author, tuple(reports), rehearsal=True)
 
 
 def _not_rehearsed(entry: TablePlan) -> TableReport:

@@ -28,6 +28,7 @@ class TableReport:
         status: unchanged, applied, blocked, read_failed, failed or skipped.
         applied: The changes that were carried out, as sentences.
         not_applied: Those that were not.
+        begun: One that stopped halfway; the next run finishes it.
         findings: What the rules said.
         error: Why it failed, was skipped or could not be read.
         sql: The statement that failed.
@@ -40,6 +41,7 @@ class TableReport:
     status: Status
     applied: tuple[str, ...] = ()
     not_applied: tuple[str, ...] = ()
+    begun: str | None = None
     findings: tuple[Finding, ...] = ()
     error: str | None = None
     sql: str | None = None
@@ -67,6 +69,8 @@ class TableReport:
         yield f"{self.table}: {self.status}"
         for summary in self.applied:
             yield f"  done: {summary}"
+        if self.begun:
+            yield f"  begun, to be finished by the next run: {self.begun}"
         for summary in self.not_applied:
             yield f"  not done: {summary}"
         if self.error:
@@ -87,6 +91,7 @@ class TableReport:
             "table": str(self.table),
             "status": self.status,
             "applied": list(self.applied),
+            "begun": self.begun,
             "not_applied": list(self.not_applied),
             "findings": [
                 {
@@ -113,11 +118,13 @@ class Report:
         plan_id: The plan that was carried out; every commit carries it.
         author: Who ran it.
         tables: One entry per table, by name.
+        rehearsal: Whether everything happened on clones that are gone again.
     """
 
     plan_id: str
     author: str
     tables: tuple[TableReport, ...] = ()
+    rehearsal: bool = False
 
     @property
     def ok(self) -> bool:
@@ -136,7 +143,8 @@ class Report:
         """Sum the run up in one line."""
         counts = self.counts()
         order: tuple[Status, ...] = ("applied", "unchanged", "blocked", "read_failed", "failed", "skipped")
-        parts = [f"{counts[status]} {status.replace('_', ' ')}" for status in order if counts[status]]
+        words = {"applied": "would be applied"} if self.rehearsal else {}
+        parts = [f"{counts[s]} {words.get(s, s.replace('_', ' '))}" for s in order if counts[s]]
         total = len(self.tables)
         noun = "table" if total == 1 else "tables"
         return f"{total} {noun}: {', '.join(parts) or 'nothing to do'}. Plan {self.plan_id}."
@@ -167,6 +175,7 @@ class Report:
         return {
             "plan_id": self.plan_id,
             "author": self.author,
+            "rehearsal": self.rehearsal,
             "ok": self.ok,
             "summary": self.one_line(),
             "tables": [entry.to_json() for entry in self.tables],

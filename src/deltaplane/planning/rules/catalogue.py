@@ -107,7 +107,9 @@ RULES: dict[str, Rule] = {
             "NL101",
             "error",
             "NOT NULL on an added column without a default",
-            "Give the column a default, or declare it nullable.",
+            "Give the column a default, or declare it nullable; or waive NL101: an empty table gets the "
+            "column, "
+            "and one with rows stays as it is.",
         ),
         Rule(
             "NL102",

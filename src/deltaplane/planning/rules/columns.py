@@ -157,7 +157,8 @@ def not_null(ctx: RuleContext) -> Iterator[Finding]:
             text = f"column {where} is NOT NULL without a default, and rows that exist have no value for it."
             if add.parent:
                 text = f"field {where} is NOT NULL; Delta adds nested fields as nullable only."
-            yield finding("NL101", ctx.table, where, text, add)
+            has_rows = ctx.observed is not None and ctx.observed.num_files > 0
+            yield finding("NL101", ctx.table, where, text, add, keep=has_rows and not add.parent)
     creation = ctx.creation
     if creation is not None:
         for column in creation.declaration.columns:

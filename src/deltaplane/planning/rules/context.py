@@ -50,7 +50,7 @@ class RuleContext:
 
     def each(self, kind: type[C]) -> Iterator[C]:
         """Yield the changes of one kind."""
-        return (change for change in self.changes if isinstance(change, kind))
+        return iter([change for change in self.changes if isinstance(change, kind)])
 
     @property
     def creation(self) -> CreateTable | None:
