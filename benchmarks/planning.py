@@ -144,10 +144,8 @@ def main() -> int:
     width = max(len(result.what) for result in results)
     print(f"{'what':<{width}}  {'goal':<10}  {'measured':<10}  ")
     for result in results:
-        print(
-            f"{result.what:<{width}}  {result.goal:<10}  {result.measured:<10}  {'met' if result.met else
-            'MISSED'}"
-        )
+        verdict = "met" if result.met else "MISSED"
+        print(f"{result.what:<{width}}  {result.goal:<10}  {result.measured:<10}  {verdict}")
     return 0 if all(result.met for result in results) else 1
 
 

@@ -81,7 +81,6 @@ WRONG_USAGE = {
     "unknown format": (["plan", "--output", "xml"], "'xml' is not one of 'text', 'json'"),
     "option without value": (["plan", "--save"], "requires an argument"),
     "too many arguments": (["plan", "a:b", "c:d"], "unexpected extra argument"),
-    "missing argument": (["pull"], "Missing argument"),
     "unknown format in JSON": (["drift", "--output=yaml"], "'yaml' is not one of"),
     "wrong usage in JSON": (["plan", "--output", "json", "--bogus"], "No such option: --bogus"),
 }

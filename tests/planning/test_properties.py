@@ -72,6 +72,17 @@ def test_order_of_registration_changes_nothing(rnd: Random) -> None:
     assert engine.plan(consenting(*edited)) == plan
 
 
+def test_a_property_may_have_any_name() -> None:
+    """Even that of the tag that saved plans use for their own values."""
+    import json
+
+    from deltaplane.schema import Column, DeltaTable, Long
+
+    odd = DeltaTable("dev", "s", "t", [Column("a", Long())], properties={"__class__": "x", "is": "y"})
+    plan = Engine(InMemoryCatalog()).plan(dp.Registry(odd))
+    assert from_json(json.dumps(to_json(plan))) == plan
+
+
 def test_a_table_planned_against_itself_is_unchanged() -> None:
     """plan(B->B) is empty for freshly created tables of every shape."""
     from deltaplane.planning.simulate import simulate_all

@@ -108,6 +108,33 @@ def table(*columns: Column, **values: Any) -> DeltaTable:
         (lambda: Column("a", Varchar), "Varchar needs arguments, for example Varchar(20)"),
         (lambda: Column("a", 7), "7 is not a type"),
         (lambda: Identity(step=0), "the step cannot be 0"),
+        (lambda: Identity(start="x"), "identity: the start 'x' is not a BIGINT"),
+        (lambda: Identity(start=2**70), "is not a BIGINT"),
+        (lambda: Column("a", String(), comment=3), "comment of column a: 3 is not text"),
+        (lambda: Column("a", String(), tags={"x": 1}), "tags of column a, x: 1 is not text"),
+        (lambda: Column("a", String(), tags=["x"]), "is not a mapping"),
+        (lambda: Column("a", Long(), generated=3), "generation expression of column a: 3 is not text"),
+        (lambda: Column("a", Long(), generated=" "), "is not one SQL expression: it is empty"),
+        (lambda: Column("a", "double", default=float("nan")), "has no SQL literal"),
+        (lambda: Column("a", String(), comment="\ud800"), "half a character"),
+        (lambda: Column("\ud800", String()), "half a character"),
+        (
+            lambda: Column("b", String(), default="r'\\') , evil STRING DEFAULT ('\\''"),
+            "is not one SQL expression",
+        ),
+        (lambda: table(properties={"k": None}), "k has no value"),
+        (lambda: table(properties={1: "x"}), "1 is not text"),
+        (lambda: table(primary_key=[1]), "1 is not a name"),
+        (lambda: table(location="some/where"), "location 'some/where' depends on where the program runs"),
+        (lambda: DeltaTable("dev", "silver", "t", None), "columns=None is not a list"),
+        (lambda: Decimal("10", 2), "precision and scale are whole numbers"),
+        (lambda: Check(3), "A CHECK: 3 is not text"),
+        (lambda: Struct(["a"]), "struct: 'a' is not a Field"),
+        (lambda: ForeignKey("a", 3), "neither a table name nor a DeltaTable"),
+        (lambda: Waiver("DS102", "t", None, None), "is not text"),
+        (lambda: parse_type("struct<a:int comment x>"), "reading stopped at 'x'"),
+        (lambda: parse_type("struct<:int>"), "reading stopped at ':'"),
+        (lambda: parse_type("array<" * 3000 + "int" + ">" * 3000), "nested too deeply"),
         (lambda: Waiver("DS102", "t"), "A waiver without a reason is not accepted"),
         (lambda: Waiver("nonsense", "t", None, "x"), "a rule code looks like DS102"),
     ],
@@ -213,3 +240,10 @@ def test_unique_and_char_have_defaults_that_read_well() -> None:
     assert Unique("a").columns == ("a",)
     assert Char(3).text == "char(3)"
     assert Map("string", "int").text == "map<string,int>"
+
+
+def test_one_name_may_be_given_without_a_list() -> None:
+    """A text is one name, never a list of letters."""
+    declared = table(features="deletionVectors", primary_key="id")
+    assert declared.features == ("deletionVectors",)
+    assert declared.primary_key == ("id",)

@@ -437,9 +437,6 @@ def test_no_sql_can_be_injected_when_a_table_is_changed(
     assert columns_of_schema(spark, schema) == {"t": ["a", "b"], "victim": ["a"]}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="schema/expressions.py: in Spark the backslash in r'…' escapes nothing"
-)
 @pytest.mark.parametrize("text", RAW_INJECTIONS.values(), ids=RAW_INJECTIONS.keys())
 def test_no_sql_can_be_injected_behind_a_raw_string(
     spark: SparkSession, engine: Engine, schema: str, text: str

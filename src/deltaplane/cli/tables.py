@@ -25,7 +25,7 @@ from deltaplane.planning import Plan
 from deltaplane.planning.render import to_markdown, to_text
 from deltaplane.planning.rules.catalogue import RULES
 from deltaplane.planning.saved import from_json, to_json
-from deltaplane.schema import DeltaTable, Registry, Waiver
+from deltaplane.schema import Registry, Waiver
 from deltaplane.schema.python_source import to_python
 from deltaplane.sync import Engine, Report
 
@@ -49,7 +49,9 @@ WaiveOption = Annotated[
 
 def plan(
     registry: RegistryArgument = None,
-    save: Annotated[Path | None, typer.Option(help="Write the plan to a file, to apply it later.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the plan to a file, to apply it later.")
+    ] = None,
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Try the plan on shallow clones first.")
     ] = False,
@@ -71,13 +73,14 @@ def plan(
     content = to_json(found)
     if save is not None:
         _save(save, content)
-    out.text(to_markdown(found) if markdown else to_text(found))
+    out.text(to_markdown(found).rstrip() if markdown else to_text(found))
     if sql:
         out.text(_statements(engine, found))
     if rehearsal is not None:
         out.text("\nRehearsal on shallow clones (now removed):\n" + rehearsal.to_text())
-    if save is not None and not found.is_empty:
-        out.text(f"Saved. Apply with: deltaplane apply {save}")
+    if save is not None:
+        # In Markdown the result is the whole of stdout: it goes into a comment as it is.
+        (out.note if markdown else out.text)(_saved_note(found, save))
     extra: dict[str, Any] = {"statements": _statement_map(engine, found)} if sql else {}
     if rehearsal is not None:
         extra["rehearsal"] = rehearsal.to_json()
@@ -141,9 +144,14 @@ def drift(
 
 
 def pull(
-    schemas: Annotated[list[str], typer.Argument(metavar="SCHEMA…", help="The schemas to read.")],
+    schemas: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SCHEMA…]", help="The schemas to read; left out, all of the catalog."),
+    ] = None,
     catalog: Annotated[str, typer.Option(help="The catalog to declare the tables in.")] = "spark_catalog",
-    to: Annotated[Path | None, typer.Option(help="The file to write; left out, stdout.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to write; left out, stdout.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
     output: OutputOption = OutputFormat.text,
 ) -> None:
@@ -153,14 +161,9 @@ def pull(
         raise ConfigError(
             f"{to} exists and was not touched. Choose another file, or say --force to write over it."
         )
-    tables: list[DeltaTable] = []
-    failures: dict[str, str] = {}
+    names = [name.removeprefix(f"{catalog}.") for name in schemas or ()]
     with out.working():
-        engine = _engine(load_config(), out, None)
-        for schema in dict.fromkeys(schemas):
-            found, unreadable = engine.pull(catalog, schema)
-            tables += found
-            failures |= unreadable
+        tables, failures = _engine(load_config(), out, None).pull(catalog, *dict.fromkeys(names))
     source = to_python(tables)
     if to is not None:
         _write(to, source)
@@ -253,6 +256,14 @@ def _read_plan(target: str) -> Plan:
             "Make one with: deltaplane plan --save plan.json"
         ) from None
     return from_json(text, target)
+
+
+def _saved_note(found: Plan, path: Path) -> str:
+    if found.is_empty:
+        return f"Saved to {path}, with nothing to apply."
+    if found.is_blocked:
+        return f"Saved to {path}. Blocked tables stay as they are: mend or waive, and plan again."
+    return f"Saved. Apply with: deltaplane apply {path}"
 
 
 def _statement_map(engine: Engine, found: Plan) -> dict[str, list[str]]:

@@ -14,6 +14,7 @@ from deltaplane.schema.frozen import FrozenMap
 __all__ = ["decode", "digest", "encode"]
 
 _TAG = "__class__"
+_MAP = "map"
 _FIELDS: dict[type, tuple[str, ...] | None] = {}
 
 
@@ -25,7 +26,9 @@ def encode(value: Any) -> Any:
     if names is not None:
         return {_TAG: type(value).__name__} | {name: encode(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
-        return {key: encode(item) for key, item in sorted(value.items())}
+        items = {key: encode(item) for key, item in sorted(value.items())}
+        # A map with a key of that very name would be taken for a value of ours.
+        return {_TAG: _MAP, "items": list(items.items())} if _TAG in items else items
     if isinstance(value, frozenset | set):
         return sorted(encode(item) for item in value)
     if isinstance(value, tuple | list):
@@ -56,6 +59,8 @@ def decode(value: Any, classes: Mapping[str, type]) -> Any:
     if _TAG not in value:
         return FrozenMap(value)
     name = value[_TAG]
+    if name == _MAP:
+        return FrozenMap(dict(value["items"]))
     if name not in classes:
         raise PlanError(
             f"The saved plan contains {name!r}, which this version does not know. Make the plan again."

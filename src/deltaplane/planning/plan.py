@@ -120,7 +120,10 @@ class Plan:
     @cached_property
     def plan_id(self) -> str:
         """A stable identifier of the plan's content; every commit it makes carries it."""
-        content = tuple((e.table, e.fingerprint, e.changes, _judged(e.findings)) for e in self.tables)
+        content = tuple(
+            (e.table, e.fingerprint, e.changes, _judged(e.findings), e.depends_on, e.error)
+            for e in self.tables
+        )
         return digest((self.schemas, content))
 
     def get(self, name: QualifiedName) -> TablePlan | None:

@@ -10,7 +10,7 @@ from deltaplane.planning.plan import Plan, TablePlan
 from deltaplane.planning.rules import Finding
 from deltaplane.planning.rules.tables import show_size
 
-__all__ = ["change_line", "finding_lines", "one_line", "to_markdown", "to_text"]
+__all__ = ["change_line", "finding_lines", "one_line", "to_markdown", "to_text", "visible"]
 
 _SIGN = {1: "+", 2: "+", 3: "~", 4: "-"}
 _ADDING = frozenset({"create_schema", "create_table", "add_column", "add_check", "add_key"})
@@ -51,16 +51,16 @@ def one_line(plan: Plan, *, applied: bool = False) -> str:
 def change_line(change: Change) -> str:
     """One change as a line: a sign, its cost, what it does."""
     sign = "+" if change.kind in _ADDING else _SIGN[phase(change)]
-    return f"  {sign} {'[' + change.cost + ']':<13} {change.summary}"
+    return f"  {sign} {'[' + change.cost + ']':<13} {visible(change.summary)}"
 
 
 def finding_lines(finding: Finding) -> list[str]:
     """One finding as lines: what, and what to do about it."""
-    label = f"{finding.code} {finding.severity}"
+    label, text = f"{finding.code} {finding.severity}", visible(finding.text)
     if finding.waived is not None:
         kept = "; left as it is" if finding.keep else ""
-        return [f"  ! {label}, waived{kept} ({finding.waived}): {finding.text}"]
-    lines = [f"  ! {label}: {finding.text}"]
+        return [f"  ! {label}, waived{kept} ({visible(finding.waived)}): {text}"]
+    lines = [f"  ! {label}: {text}"]
     return [*lines, f"      {finding.remedy}"] if finding.severity != "info" else lines
 
 
@@ -123,6 +123,11 @@ def _facts(entry: TablePlan) -> str:
     if entry.num_files:
         facts.append(f"{show_size(entry.size_bytes)} in {_count(entry.num_files, 'file')}")
     return ", ".join(facts)
+
+
+def visible(text: str) -> str:
+    """Write control characters out, so that a name cannot break a line or move the cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _count(number: int, noun: str) -> str:

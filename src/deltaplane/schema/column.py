@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deltaplane.errors import DeclarationError
 from deltaplane.schema.expressions import not_an_expression
-from deltaplane.schema.frozen import FrozenMap
+from deltaplane.schema.frozen import FrozenMap, text_map
 from deltaplane.schema.keys import Identity
-from deltaplane.schema.types import DataType, Long, TypeLike, as_type, require_name
+from deltaplane.schema.types import DataType, Long, TypeLike, as_type, require_name, require_text
 
 __all__ = ["Column"]
 
@@ -53,6 +54,8 @@ class Column:
         tags: Mapping[str, str] | None = None,
     ) -> None:
         require_name("column", name)
+        require_text(f"comment of column {name}", comment)
+        require_text(f"generation expression of column {name}", generated)
         put = object.__setattr__
         put(self, "name", name)
         put(self, "type", as_type(type, f"column {name}"))
@@ -62,7 +65,7 @@ class Column:
         put(self, "generated", generated)
         put(self, "identity", Identity() if identity is True else identity or None)
         put(self, "renamed_from", renamed_from)
-        put(self, "tags", FrozenMap(tags))
+        put(self, "tags", text_map(f"tags of column {name}", tags))
         self._validate()
 
     def _validate(self) -> None:
@@ -103,6 +106,11 @@ def _default_text(name: str, default: str | float | bool | None) -> str | None:
     if isinstance(default, bool):
         return "true" if default else "false"
     if isinstance(default, int | float):
+        if isinstance(default, float) and not math.isfinite(default):
+            raise DeclarationError(
+                f"column {name}: the default {default!r} has no SQL literal. Write it as text: "
+                f"\"double('NaN')\"."
+            )
         return repr(default)
     if not isinstance(default, str) or not default.strip():
         raise DeclarationError(

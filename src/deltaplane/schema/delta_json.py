@@ -7,6 +7,7 @@ from typing import Any
 
 from deltaplane.errors import CatalogError
 from deltaplane.schema.column import Column
+from deltaplane.schema.expressions import strip_outer_parentheses
 from deltaplane.schema.keys import Identity
 from deltaplane.schema.types import Array, Char, DataType, Field, Map, Struct, Varchar
 from deltaplane.schema.typetext import parse_type
@@ -45,10 +46,15 @@ def _column(field: dict[str, Any]) -> Column:
         data_type,
         field.get("nullable", True),
         metadata.get("comment"),
-        default=metadata.get("CURRENT_DEFAULT"),
+        default=_default(metadata.get("CURRENT_DEFAULT")),
         generated=metadata.get("delta.generationExpression"),
         identity=identity,
     )
+
+
+def _default(text: str | None) -> str | None:
+    """Defaults that are more than a literal are stored in parentheses; nobody wrote those."""
+    return None if text is None else strip_outer_parentheses(text)
 
 
 def _type(value: Any) -> DataType:

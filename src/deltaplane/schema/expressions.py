@@ -21,13 +21,14 @@ __all__ = [
     "not_an_expression",
     "parses",
     "references",
+    "strip_outer_parentheses",
 ]
 
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+)
   | (?P<comment>--|/\*)
-  | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+  | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
   | (?P<quoted>`(?:[^`]|``)*`)
   | (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[A-Za-z]*)
   | (?P<word>\w+)
@@ -59,7 +60,7 @@ _NONDETERMINISTIC = {
 def canonical(expression: str) -> str:
     """Return the text two expressions share when they differ only in spacing, case or needless quoting."""
     tokens: list[str] = []
-    for match in _TOKEN.finditer(_strip_outer_parentheses(expression)):
+    for match in _TOKEN.finditer(strip_outer_parentheses(expression)):
         kind, text = match.lastgroup, match.group()
         if kind == "space":
             continue
@@ -78,6 +79,8 @@ def not_an_expression(text: str) -> str | None:
 
     This is what keeps a default or a CHECK from bringing a second clause or statement along.
     """
+    if not text.strip():
+        return "it is empty"
     depth = 0
     for match in _TOKEN.finditer(text):
         token = match.group()
@@ -104,7 +107,8 @@ def is_single_token(text: str) -> bool:
     return len(kinds) == 1 and kinds[0] in ("string", "number", "word")
 
 
-def _strip_outer_parentheses(expression: str) -> str:
+def strip_outer_parentheses(expression: str) -> str:
+    """Return an expression without parentheses around the whole of it."""
     text = expression.strip()
     while text.startswith("(") and text.endswith(")") and _matching_close(text) == len(text) - 1:
         text = text[1:-1].strip()
@@ -169,5 +173,5 @@ def nondeterministic_functions(expression: str) -> tuple[str, ...]:
 def _tree(expression: str) -> exp.Expr | None:
     try:
         return sqlglot.parse_one(expression, dialect="spark")
-    except SqlglotError:
+    except (SqlglotError, RecursionError):
         return None

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-__all__ = ["FrozenMap"]
+from deltaplane.errors import DeclarationError
+from deltaplane.schema.types import require_text
+
+__all__ = ["FrozenMap", "text_map"]
 
 
 class FrozenMap(Mapping[str, str]):
@@ -33,3 +37,17 @@ class FrozenMap(Mapping[str, str]):
 
     def __repr__(self) -> str:
         return repr(self._items)
+
+
+def text_map(what: str, items: Mapping[str, Any] | None) -> FrozenMap:
+    """Make a frozen map of texts, or say what is not text."""
+    if items is None:
+        return FrozenMap()
+    if not isinstance(items, Mapping):
+        raise DeclarationError(f"{what}: {items!r} is not a mapping. Write it as {{'key': 'value'}}.")
+    for key, value in items.items():
+        require_text(f"{what}, key", key)
+        if value is None:
+            raise DeclarationError(f"{what}: {key} has no value. Give one, or leave it out.")
+        require_text(f"{what}, {key}", value)
+    return FrozenMap(items)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from deltaplane.errors import DeclarationError
 from deltaplane.schema.expressions import canonical, not_an_expression
+from deltaplane.schema.types import require_text
 
 if TYPE_CHECKING:
     from deltaplane.schema.table import DeltaTable
@@ -24,6 +25,11 @@ class Identity:
     always: bool = True
 
     def __post_init__(self) -> None:
+        for label, number in (("start", self.start), ("step", self.step)):
+            if not isinstance(number, int) or isinstance(number, bool) or not -(2**63) <= number < 2**63:
+                raise DeclarationError(
+                    f"identity: the {label} {number!r} is not a BIGINT. Give a whole number."
+                )
         if self.step == 0:
             raise DeclarationError("identity: the step cannot be 0. Use a positive or a negative number.")
 
@@ -36,6 +42,7 @@ class Check:
     name: str | None = None
 
     def __post_init__(self) -> None:
+        require_text("A CHECK", self.expression)
         if not self.expression.strip():
             raise DeclarationError("A CHECK needs an expression, for example Check('amount > 0').")
         problem = not_an_expression(self.expression)
@@ -92,6 +99,10 @@ class ForeignKey:
             (referenced_columns,) if isinstance(referenced_columns, str) else tuple(referenced_columns)
         )
         object.__setattr__(self, "columns", as_tuple)
+        if not isinstance(references, str) and not hasattr(references, "qualified_name"):
+            raise DeclarationError(
+                f"A foreign key references {references!r}, which is neither a table name nor a DeltaTable."
+            )
         target = references if isinstance(references, str) else str(references.qualified_name)
         object.__setattr__(self, "references", target)
         object.__setattr__(self, "referenced_columns", referenced)

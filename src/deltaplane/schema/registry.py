@@ -29,9 +29,10 @@ class Registry:
     """
 
     def __init__(
-        self, *tables: DeltaTable, namespaces: Iterable[str] | None = None, owner: str | None = None
+        self, *tables: DeltaTable, namespaces: Iterable[str] | str | None = None, owner: str | None = None
     ) -> None:
-        self.namespaces = None if namespaces is None else frozenset(n.casefold() for n in namespaces)
+        allowed = [namespaces] if isinstance(namespaces, str) else namespaces
+        self.namespaces = None if allowed is None else frozenset(place.casefold() for place in allowed)
         self.owner = owner
         self._tables: dict[Key, DeltaTable] = {}
         self._locations: dict[str, DeltaTable] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from deltaplane.errors import DeclarationError
 from deltaplane.schema.column import Column
 from deltaplane.schema.expressions import parses, references
-from deltaplane.schema.frozen import FrozenMap
+from deltaplane.schema.frozen import FrozenMap, text_map
 from deltaplane.schema.keys import Check, ForeignKey, Unique
 from deltaplane.schema.names import QualifiedName, constraint_name, normal_path, split_path
 from deltaplane.schema.types import (
@@ -22,6 +23,8 @@ from deltaplane.schema.types import (
     Struct,
     Variant,
     first_duplicate,
+    require_name,
+    require_text,
 )
 from deltaplane.sqltext import quote_identifier
 
@@ -92,7 +95,7 @@ class DeltaTable:
         partitioned_by: Iterable[str] | str = (),
         clustered_by: Iterable[str] | str = (),
         properties: Mapping[str, Any] | None = None,
-        features: Iterable[str] = (),
+        features: Iterable[str] | str = (),
         comment: str | None = None,
         location: str | None = None,
         tags: Mapping[str, str] | None = None,
@@ -101,18 +104,19 @@ class DeltaTable:
         put(self, "catalog", catalog)
         put(self, "schema", schema)
         put(self, "name", name)
-        put(self, "columns", tuple(columns))
+        put(self, "columns", _columns(name, columns))
+        require_text(f"comment of table {name}", comment)
         put(self, "primary_key", _names(primary_key))
         put(self, "foreign_keys", tuple(foreign_keys))
         put(self, "unique", tuple(u if isinstance(u, Unique) else Unique(u) for u in unique))
         put(self, "checks", tuple(c if isinstance(c, Check) else Check(c) for c in checks))
         put(self, "partitioned_by", _names(partitioned_by))
         put(self, "clustered_by", tuple(self._path(key) for key in _names(clustered_by)))
-        put(self, "properties", FrozenMap({k: _property_text(v) for k, v in (properties or {}).items()}))
-        put(self, "features", tuple(sorted(set(features))))
+        put(self, "properties", text_map(f"properties of table {name}", _property_texts(properties)))
+        put(self, "features", tuple(sorted(set(_names(features)))))
         put(self, "comment", comment or None)
         put(self, "location", location)
-        put(self, "tags", FrozenMap(tags))
+        put(self, "tags", text_map(f"tags of table {name}", tags))
         self._name_constraints()
         _validate(self)
 
@@ -167,11 +171,31 @@ class DeltaTable:
 
 
 def _names(value: Iterable[str] | str) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else tuple(value)
+    names = (value,) if isinstance(value, str) else tuple(value)
+    for name in names:
+        require_name("a name in a list", name)
+    return names
 
 
-def _property_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _columns(table: str, columns: object) -> tuple[Column, ...]:
+    if not isinstance(columns, Iterable) or isinstance(columns, str):
+        raise DeclarationError(
+            f"table {table}: columns={columns!r} is not a list. Write columns=[Column(…), …]."
+        )
+    return tuple(columns)
+
+
+def _property_texts(properties: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Numbers and truth values are written the way Delta writes them; everything else must be text."""
+    if not isinstance(properties, Mapping):
+        return properties
+    return {key: _property_text(value) for key, value in properties.items()}
+
+
+def _property_text(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
 
 
 def _validate(table: DeltaTable) -> None:
@@ -294,6 +318,11 @@ def _validate_constraints(table: DeltaTable) -> None:
 
 
 def _validate_properties(table: DeltaTable) -> None:
+    if table.location is not None and not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]*:", table.location):
+        raise DeclarationError(
+            f"{table.qualified_name}: location {table.location!r} depends on where the program runs. "
+            "Write an absolute path or a URI."
+        )
     for key in table.properties:
         for reserved, instead in _RESERVED_PROPERTIES.items():
             if key.casefold().startswith(reserved):

@@ -114,6 +114,11 @@ class Decimal(DataType):
     scale: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.precision, int) or not isinstance(self.scale, int):
+            raise DeclarationError(
+                f"decimal({self.precision!r},{self.scale!r}): precision and scale are whole numbers, as "
+                f"in Decimal(10, 2)."
+            )
         if not 1 <= self.precision <= MAX_DECIMAL_PRECISION:
             raise DeclarationError(
                 f"decimal({self.precision},{self.scale}): the precision must lie between 1 and 38."
@@ -248,6 +253,7 @@ class Field:
     ) -> None:
         require_name("struct field", name)
         object.__setattr__(self, "name", name)
+        require_text(f"comment of field {name}", comment)
         object.__setattr__(self, "type", as_type(type, f"field {name}"))
         object.__setattr__(self, "nullable", nullable)
         # A cleared comment is stored as '': it means the same as none.
@@ -263,6 +269,9 @@ class Struct(DataType):
 
     def __init__(self, fields: Iterable[Field]) -> None:
         object.__setattr__(self, "fields", tuple(fields))
+        for field in self.fields:
+            if not isinstance(field, Field):
+                raise DeclarationError(f"struct: {field!r} is not a Field. Write Field(name, type).")
         if not self.fields:
             raise DeclarationError("A struct needs at least one field. Add one, or drop the column.")
         duplicate = first_duplicate(field.name for field in self.fields)
@@ -316,6 +325,21 @@ def require_name(what: str, name: object) -> None:
         raise DeclarationError(f"{what}: {name!r} is not a name. Give a text that is not empty.")
     if "\0" in name:
         raise DeclarationError(f"{what} {name!r}: a name cannot contain a NUL character. Remove it.")
+    require_text(what, name)
+
+
+def require_text(what: str, text: object) -> None:
+    """Refuse what is not text, or text that cannot be written as UTF-8."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise DeclarationError(f"{what}: {text!r} is not text. Put it in quotes.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DeclarationError(
+            f"{what}: {text!r} contains half a character (a lone surrogate). Remove it."
+        ) from None
 
 
 def walk(data_type: DataType) -> Iterator[DataType]:

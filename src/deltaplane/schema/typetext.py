@@ -69,7 +69,10 @@ def parse_type(text: str) -> DataType:
         TypeTextError: The text is not a type; the message shows where reading stopped.
     """
     parser = _Parser(text)
-    result = parser.type()
+    try:
+        result = parser.type()
+    except RecursionError:
+        raise TypeTextError(f"{text[:60]!r}… is nested too deeply. Use fewer levels.") from None
     parser.expect_end()
     return result
 
@@ -146,6 +149,8 @@ class _Parser:
 
     def _field(self) -> Field:
         word = self._next()
+        if word in ("<", ">", "(", ")", ",", ":") or word.startswith("'"):
+            raise self._error(word)
         name = word[1:-1].replace("``", "`") if word.startswith("`") else word
         if self._peek() == ":":
             self._next()
@@ -157,7 +162,10 @@ class _Parser:
             nullable = False
         if (self._peek() or "").lower() == "comment":
             self._next()
-            comment = _unquote_literal(self._next())
+            literal = self._next()
+            if not literal.startswith("'"):
+                raise self._error(literal)
+            comment = _unquote_literal(literal)
         return Field(name, data_type, nullable, comment)
 
     def _between(self, read: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from deltaplane.errors import DeclarationError
+from deltaplane.schema.types import require_text
 
 __all__ = ["Waiver"]
 
@@ -27,6 +28,12 @@ class Waiver:
     reason: str = ""
 
     def __post_init__(self) -> None:
+        for label, text in (("code", self.code), ("table", self.table), ("column", self.column)):
+            require_text(f"waiver: {label}", text)
+        if not isinstance(self.reason, str):
+            raise DeclarationError(
+                f"waiver {self.code} on {self.table}: the reason {self.reason!r} is not text."
+            )
         if not re.fullmatch(r"[A-Z]{2}\d{3}", self.code):
             raise DeclarationError(
                 f"waiver {self.code!r}: a rule code looks like DS102. See the list of rules."

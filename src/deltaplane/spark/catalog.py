@@ -65,13 +65,16 @@ class SparkCatalog:
         for catalog, schema in schemas:
             engine = self.catalog_of(catalog)
             if engine not in present:
-                rows = self._collect(
-                    self._dialect.statement("show_schemas", catalog=quote_identifier(engine))
-                )
-                present[engine] = {row[0].strip("`").casefold() for row in rows}
+                present[engine] = {name.casefold() for name in self.list_schemas(catalog)}
             if schema.casefold() not in present[engine]:
                 missing.append((catalog, schema))
         return missing
+
+    def list_schemas(self, catalog: str) -> list[str]:
+        """Return the names of the schemas in a catalog."""
+        engine = quote_identifier(self.catalog_of(catalog))
+        rows = self._collect(self._dialect.statement("show_schemas", catalog=engine))
+        return sorted(row[0].strip("`").rpartition(".")[2] for row in rows)
 
     def list_tables(self, catalog: str, schema: str) -> list[QualifiedName]:
         """Return the names of the tables in a schema."""
@@ -103,6 +106,10 @@ class SparkCatalog:
             refusal = explain(error)
             if refusal.not_found:
                 return None
+            if refusal.condition.startswith("EXPECT_TABLE_NOT_VIEW"):
+                raise CatalogError(
+                    f"{name} is a view. It was not touched. Declare another name, or drop it."
+                ) from None
             raise CatalogError(f"{name}: {refusal.text}") from None
 
     def _raw(self, name: QualifiedName, row: Row) -> RawTable:
@@ -251,4 +258,6 @@ def _private_session(spark: SparkSession) -> SparkSession:
         )
     private = ClassicSession(spark.sparkContext, jsession.cloneSession())
     private.conf.set("spark.sql.variable.substitute", "false")
+    # Literals are written with backslash escapes; under this setting a quote would end them too early.
+    private.conf.set("spark.sql.parser.escapedStringLiterals", "false")
     return private

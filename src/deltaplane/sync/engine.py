@@ -13,7 +13,7 @@ from deltaplane.errors import CatalogError, DeltaplaneError, PlanStale, SyncFail
 from deltaplane.planning import ObservedTable, Plan, TablePlan, plan_drop, plan_table
 from deltaplane.planning.changes import AddCheck, Change, CreateSchema, HoldNotNull
 from deltaplane.planning.compare import DEFAULT_OWNER, compare
-from deltaplane.planning.observed import not_null_constraint
+from deltaplane.planning.observed import not_null_constraint, table_keys
 from deltaplane.planning.rules import Finding, Violations, finding
 from deltaplane.schema import DeltaTable, QualifiedName, Registry, Waiver
 from deltaplane.schema.expressions import references
@@ -124,9 +124,15 @@ class Engine:
         """
         return self._execute(self.plan(registry), set())
 
-    def pull(self, catalog: str, schema: str) -> tuple[list[DeltaTable], dict[str, str]]:
-        """Return the declarations of the tables in a schema, and why others could not be read."""
-        names = self.catalog.list_tables(catalog, schema)
+    def pull(self, catalog: str, *schemas: str) -> tuple[list[DeltaTable], dict[str, str]]:
+        """Return the declarations of existing tables, and why others could not be read.
+
+        Args:
+            catalog: The catalog to declare them in.
+            *schemas: The schemas to read; left out, all of the catalog.
+        """
+        places = schemas or self.catalog.list_schemas(catalog)
+        names = [name for schema in places for name in self.catalog.list_tables(catalog, schema)]
         self._progress(f"reading {len(names)} tables")
         observed = self._observe(names)
         tables, failures = [], {}
@@ -137,6 +143,14 @@ class Engine:
                 tables.append(state.table if state.external else replace(state.table, location=None))
             elif isinstance(state, _Unreadable):
                 failures[str(name)] = state.reason
+        pulled = {table.qualified_name.key for table in tables}
+        for table in tables:
+            for key in table_keys(table):
+                target = QualifiedName.parse(key.references) if key.references else table.qualified_name
+                if target.key not in pulled:
+                    pointing = f"{table.qualified_name} points to it with a foreign key"
+                    reason = f"{pointing}: pull {target.schema} too."
+                    failures[str(target)] = reason
         return tables, failures
 
     def _execute(self, plan: Plan, accepted_stale: set[Key]) -> Report:

@@ -109,6 +109,11 @@ def _run(entry: TablePlan, execution: Execution) -> TableReport:
         return _failed(entry, applied, failure, execution)
     except DeltaplaneError as failure:
         return _report(entry, "failed", done=applied, error=str(failure))
+    except Exception as failure:
+        # A defect of ours or of an adapter: it must not keep the other tables from being changed and
+        # reported.
+        cause = f"unexpected {type(failure).__name__}: {failure}. Please report it."
+        return _report(entry, "failed", done=applied, error=cause)
     report = _report(entry, "applied", done=applied)
     return replace(report, restore=_restore(entry, execution))
 

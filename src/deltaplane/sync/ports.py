@@ -45,6 +45,9 @@ class TableCatalog(Protocol):
     def missing_schemas(self, schemas: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return those (catalog, schema) pairs that do not exist."""
 
+    def list_schemas(self, catalog: str) -> list[str]:
+        """Return the names of the schemas in a catalog."""
+
     def list_tables(self, catalog: str, schema: str) -> list[QualifiedName]:
         """Return the names of the Delta tables in a schema."""
 

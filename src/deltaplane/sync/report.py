@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from deltaplane.planning import Finding
 from deltaplane.planning.features import Protocol
-from deltaplane.planning.render import finding_lines
+from deltaplane.planning.render import finding_lines, visible
 from deltaplane.schema import QualifiedName
 
 __all__ = ["Report", "Status", "TableReport"]
@@ -68,11 +68,11 @@ class TableReport:
         """Write the report of this table."""
         yield f"{self.table}: {self.status}"
         for summary in self.applied:
-            yield f"  done: {summary}"
+            yield f"  done: {visible(summary)}"
         if self.begun:
-            yield f"  begun, to be finished by the next run: {self.begun}"
+            yield f"  begun, to be finished by the next run: {visible(self.begun)}"
         for summary in self.not_applied:
-            yield f"  not done: {summary}"
+            yield f"  not done: {visible(summary)}"
         if self.error:
             yield f"  ! {_preview(self.error)}"
         if self.sql:
@@ -183,5 +183,5 @@ class Report:
 
 
 def _preview(text: str) -> str:
-    flat = " ".join(text.split())
+    flat = visible(" ".join(text.split()))
     return flat if len(flat) <= _PREVIEW else flat[: _PREVIEW - 1] + "…"

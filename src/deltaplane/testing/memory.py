@@ -59,6 +59,12 @@ class InMemoryCatalog:
         """Return those schemas that do not exist."""
         return [place for place in schemas if self._place(*place) not in self.schemas]
 
+    def list_schemas(self, catalog: str) -> list[str]:
+        """Return the names of the schemas in a catalog."""
+        return sorted(
+            schema for place, schema in self.schemas if place == self.catalog_of(catalog).casefold()
+        )
+
     def list_tables(self, catalog: str, schema: str) -> list[QualifiedName]:
         """Return the names of the tables in a schema."""
         place = self._place(catalog, schema)
