@@ -398,7 +398,7 @@ def test_sql_and_markdown_show_the_same_plan_and_change_nothing(
     assert "| create table with 2 columns | metadata |" in markdown.out
     both = run("plan", target, "--sql", "--markdown", "--output", "json").json
     assert both["statements"][f"dev.{schema}.t"] == [create]
-    assert both["markdown"] == markdown.out.removesuffix("\n")
+    assert both["markdown"] == markdown.out
     assert schema not in schemas_of(spark)
 
 
