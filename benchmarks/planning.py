@@ -22,7 +22,7 @@ from deltaplane.sync import Engine
 TABLES = 10_000
 COLUMNS = 50
 PLANNING_SECONDS = 5.0
-CALLS_PER_TABLE = 2
+CALLS_PER_TABLE = 3
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,10 @@ def catalog_calls() -> list[Result]:
         def _describe(self, name: Any) -> Any:
             calls["describe"] += 1
             return super()._describe(name)
+
+        def _is_external(self, name: Any) -> bool:
+            calls["entry"] += 1
+            return super()._is_external(name)
 
         def _log_state(self, name: Any, location: str) -> Any:
             calls["log"] += 1

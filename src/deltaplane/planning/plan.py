@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from deltaplane.planning.capabilities import Capabilities
 from deltaplane.planning.changes import Change, CreateSchema, DropTable
@@ -125,6 +125,27 @@ class Plan:
             for e in self.tables
         )
         return digest((self.schemas, content))
+
+    def to_text(self) -> str:
+        """Write the plan for a terminal."""
+        from deltaplane.planning.render import to_text
+
+        return to_text(self)
+
+    def to_markdown(self) -> str:
+        """Write the plan for a pull request."""
+        from deltaplane.planning.render import to_markdown
+
+        return to_markdown(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain JSON types; `plan.schema.json` describes them."""
+        from deltaplane.planning.saved import to_json
+
+        return to_json(self)
+
+    def __str__(self) -> str:
+        return self.to_text()
 
     def get(self, name: QualifiedName) -> TablePlan | None:
         """Return the entry of a table, ignoring case."""

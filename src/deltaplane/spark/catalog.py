@@ -84,7 +84,7 @@ class SparkCatalog:
         return sorted(names)
 
     def read(self, name: QualifiedName) -> ObservedTable | None:
-        """Return the table as it is, with one DESCRIBE DETAIL and one look into its log."""
+        """Return the table as it is: DESCRIBE DETAIL, one look into its log, one at its catalog entry."""
         row = self._describe(name)
         if row is None:
             return None

@@ -157,6 +157,9 @@ class Report:
                 lines += [*entry.lines(), ""]
         return "\n".join([*lines, self.one_line()])
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     def failure_text(self) -> str:
         """Say what went wrong, table by table."""
         bad = [entry for entry in self.tables if not entry.ok]

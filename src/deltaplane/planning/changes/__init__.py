@@ -1,0 +1,76 @@
+"""Changes as values: what would happen to a table, without a word of SQL.
+
+Every change knows its table, its cost and a sentence about itself. The order in which changes run is decided
+in `order.py`, what they look like as SQL in the adapters.
+"""
+
+from deltaplane.planning.changes.base import Change, Cost, NamedColumnChange, Path, PathChange, show_path
+from deltaplane.planning.changes.columns import (
+    AddColumn,
+    Backfill,
+    ChangeGeneration,
+    ChangeType,
+    DropColumn,
+    DropDefault,
+    DropNotNull,
+    HoldNotNull,
+    ReleaseNotNull,
+    RenameColumn,
+    Reorder,
+    SetColumnComments,
+    SetDefault,
+)
+from deltaplane.planning.changes.tables import (
+    AddCheck,
+    AddKey,
+    ClearNotes,
+    CreateSchema,
+    CreateTable,
+    DropCheck,
+    DropKey,
+    DropTable,
+    EnableFeature,
+    Repartition,
+    SetClustering,
+    SetProperties,
+    SetTableComment,
+    SetTags,
+    UnsetProperties,
+)
+
+__all__ = [
+    "AddCheck",
+    "AddColumn",
+    "AddKey",
+    "Backfill",
+    "Change",
+    "ChangeGeneration",
+    "ChangeType",
+    "ClearNotes",
+    "Cost",
+    "CreateSchema",
+    "CreateTable",
+    "DropCheck",
+    "DropColumn",
+    "DropDefault",
+    "DropKey",
+    "DropNotNull",
+    "DropTable",
+    "EnableFeature",
+    "HoldNotNull",
+    "NamedColumnChange",
+    "Path",
+    "PathChange",
+    "ReleaseNotNull",
+    "RenameColumn",
+    "Reorder",
+    "Repartition",
+    "SetClustering",
+    "SetColumnComments",
+    "SetDefault",
+    "SetProperties",
+    "SetTableComment",
+    "SetTags",
+    "UnsetProperties",
+    "show_path",
+]
