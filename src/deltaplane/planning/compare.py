@@ -26,9 +26,10 @@ from deltaplane.planning.changes import (
     UnsetProperties,
 )
 from deltaplane.planning.compare_columns import compare_columns
+from deltaplane.planning.features import type_features
 from deltaplane.planning.observed import MAPPING_MODE, Key, ObservedTable, table_keys
 from deltaplane.planning.widening import widening
-from deltaplane.schema import Check, DeltaTable, Struct, TimestampNtz, Variant
+from deltaplane.schema import Check, DeltaTable, Struct
 from deltaplane.schema.expressions import canonical, references
 from deltaplane.schema.frozen import FrozenMap
 from deltaplane.schema.names import constraint_name, join_path, split_path
@@ -221,11 +222,7 @@ def _features(declared: DeltaTable, observed: ObservedTable, changes: list[Chang
         new_type = change.column.type if isinstance(change, AddColumn) else None
         if isinstance(change, ChangeType):
             new_type = change.new
-        for inner in walk(new_type) if new_type else ():
-            if isinstance(inner, TimestampNtz):
-                needed.add("timestampNtz")
-            elif isinstance(inner, Variant):
-                needed.add("variantType")
+        needed |= type_features(new_type) if new_type else set()
     for feature in sorted(needed - observed.protocol.features):
         yield EnableFeature(declared.qualified_name, feature)
 

@@ -92,9 +92,7 @@ class _Comparison:
             found += self._renames(level)
             found += self._reorders(level)
             found += [DropColumn(self.name, (*level.new, node.name), node) for node in level.match.dropped]
-            for new, old in level.match.pairs:
-                if new == old:
-                    continue
+            for new, old in level.match.differing:
                 path = (*level.new, new.name)
                 found += self._type_changes(path, new.type, old.type)
                 found += self._nullability(path, new, old)
@@ -102,9 +100,9 @@ class _Comparison:
                     comments.append((path, new.comment))
         if comments:
             found.append(SetColumnComments(self.name, tuple(sorted(comments))))
-        for column, before in self.levels[0].match.pairs:
-            unfinished = column.name.casefold() in self.observed.pending.backfill
-            if isinstance(column, Column) and isinstance(before, Column) and (column != before or unfinished):
+        top = self.levels[0].match
+        for column, before in top.pairs if self.observed.pending.backfill else top.differing:
+            if isinstance(column, Column) and isinstance(before, Column):
                 found += self._defaults(column, before)
                 found += self._generation(column, before)
         found += self._tags()
@@ -116,7 +114,7 @@ class _Comparison:
     ) -> Iterator[_Level]:
         match = match_columns(declared, observed, self._unfinished_renames(old))
         yield _Level(old, new, match, tuple(declared), tuple(observed))
-        for mine, theirs in match.pairs:
+        for mine, theirs in match.pairs if self.observed.pending.renames else match.differing:
             yield from self._nested((*old, theirs.name), (*new, mine.name), mine.type, theirs.type)
 
     def _nested(self, old: Path, new: Path, mine: DataType, theirs: DataType) -> Iterator[_Level]:
@@ -247,7 +245,7 @@ class _Comparison:
         if self.declared.tags != self.observed.table.tags:
             yield SetTags(self.name, None, self.observed.table.tags, self.declared.tags)
         match = self.levels[0].match
-        for new, old in match.pairs:
+        for new, old in match.differing:
             if not isinstance(new, Column) or not isinstance(old, Column) or not (new.tags or old.tags):
                 continue
             renamed = new.name.casefold() != old.name.casefold()

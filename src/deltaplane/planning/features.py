@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from deltaplane.schema import DeltaTable, TimestampNtz, Variant
+from deltaplane.schema import Array, DataType, DeltaTable, Map, Struct, TimestampNtz, Variant
 from deltaplane.schema.types import walk
 
 __all__ = ["FEATURES", "Feature", "Protocol", "property_features", "required_features"]
@@ -68,6 +68,8 @@ _IMPLIED = {
     "icebergCompatV2": ("columnMapping",),
     "icebergCompatV3": ("columnMapping", "rowTracking", "domainMetadata"),
 }
+_BY_TYPE: dict[type[DataType], str] = {TimestampNtz: "timestampNtz", Variant: "variantType"}
+_MAY_NEED_FEATURES = (TimestampNtz, Variant, Array, Map, Struct)
 _BY_PROPERTY = {
     "delta.enabledeletionvectors": ("true", "deletionVectors"),
     "delta.enabletypewidening": ("true", "typeWidening"),
@@ -129,11 +131,7 @@ def required_features(table: DeltaTable, *, held_not_null: bool = False) -> froz
             needed.add("generatedColumns")
         if column.identity is not None:
             needed.add("identityColumns")
-        for inner in walk(column.type):
-            if isinstance(inner, TimestampNtz):
-                needed.add("timestampNtz")
-            elif isinstance(inner, Variant):
-                needed.add("variantType")
+        needed |= type_features(column.type)
     if table.checks or held_not_null:
         needed.add("checkConstraints")
     if table.clustered_by:
@@ -142,6 +140,14 @@ def required_features(table: DeltaTable, *, held_not_null: bool = False) -> froz
     for name in tuple(needed):
         needed.update(_IMPLIED.get(name, ()))
     return frozenset(needed)
+
+
+def type_features(data_type: DataType) -> frozenset[str]:
+    """Return the features that a type needs, itself or inside."""
+    if not isinstance(data_type, _MAY_NEED_FEATURES):
+        return frozenset()
+    kinds = {type(inner) for inner in walk(data_type)}
+    return frozenset(feature for kind, feature in _BY_TYPE.items() if kind in kinds)
 
 
 def property_features(properties: Mapping[str, str]) -> frozenset[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from deltaplane.schema import Column, Field
 
@@ -23,12 +24,17 @@ class Match:
     added: tuple[Node, ...]
     dropped: tuple[Node, ...]
 
-    @property
+    @cached_property
+    def differing(self) -> tuple[tuple[Node, Node], ...]:
+        """The pairs in which anything differs; in a wide table that is usually a small part."""
+        return tuple((new, old) for new, old in self.pairs if new != old)
+
+    @cached_property
     def renames(self) -> tuple[tuple[str, str], ...]:
         """Old and new names of what is renamed, in an order in which each new name is free when it is
         needed.
         """
-        waiting = {old.name: new.name for new, old in self.pairs if old.name != new.name}
+        waiting = {old.name: new.name for new, old in self.differing if old.name != new.name}
         ordered: list[tuple[str, str]] = []
         while waiting:
             taken = {name.casefold() for name in waiting}

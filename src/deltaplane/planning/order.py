@@ -36,9 +36,8 @@ from deltaplane.planning.changes import (
     SetTags,
     UnsetProperties,
 )
+from deltaplane.planning.features import type_features
 from deltaplane.planning.observed import MAPPING_MODE
-from deltaplane.schema import TimestampNtz, Variant
-from deltaplane.schema.types import walk
 
 __all__ = ["order_changes", "phase"]
 
@@ -116,9 +115,7 @@ def order_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def _needed_by_adds(adds: list[AddColumn], changes: list[Change]) -> set[int]:
-    types = {inner.__class__ for add in adds for inner in walk(add.column.type)}
-    features = {"timestampNtz"} if TimestampNtz in types else set()
-    features |= {"variantType"} if Variant in types else set()
+    features = {feature for add in adds for feature in type_features(add.column.type)}
     if any(add.column.default is not None for add in adds):
         features.add("allowColumnDefaults")
     names = {(tuple(p.casefold() for p in add.parent), add.column.name.casefold()) for add in adds}

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deltaplane.errors import DeclarationError
 from deltaplane.schema.types import require_name
@@ -62,6 +63,7 @@ class QualifiedName:
         return ".".join(part if re.fullmatch(r"\w+", part) else f"`{part}`" for part in self.parts)
 
 
+@lru_cache(maxsize=65536)
 def constraint_name(kind: str, *parts: str) -> str:
     """Derive a name from what the constraint is about.
 

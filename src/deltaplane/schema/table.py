@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from deltaplane.errors import DeclarationError
@@ -144,12 +145,12 @@ class DeltaTable:
     def _path(self, key: str) -> str:
         return quote_identifier(key) if "." in key and self.column(key) else normal_path(key)
 
-    @property
+    @cached_property
     def qualified_name(self) -> QualifiedName:
         """The table's full name."""
         return QualifiedName(self.catalog, self.schema, self.name)
 
-    @property
+    @cached_property
     def primary_key_name(self) -> str | None:
         """The derived name of the primary key, or None without one."""
         return constraint_name("pk", self.name, *self.primary_key) if self.primary_key else None
