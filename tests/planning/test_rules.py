@@ -244,6 +244,31 @@ def test_pl101_refuses_a_stale_plan_until_it_is_waived() -> None:
         ),
         pytest.param(table(), table(checks=["id IN (SELECT 1)"]), "CK102", id="a subquery in a check"),
         pytest.param(
+            table(),
+            table(ID, NOTE, Column("s", Struct([Field("a", Integer(), nullable=False)]))),
+            "NL101",
+            id="an added struct with NOT NULL inside",
+        ),
+        pytest.param(
+            table(),
+            table(properties={"delta.columnMapping.mode": "id"}),
+            "PP101",
+            id="column mapping none to id",
+        ),
+        pytest.param(
+            table(properties={"delta.appendOnly": "true"}),
+            table(properties={"delta.appendOnly": "true"}, partitioned_by="note"),
+            "LY101",
+            id="a rewrite of an append-only table",
+        ),
+        pytest.param(None, table(features=("noSuchFeature",)), "PP101", id="an unknown feature"),
+        pytest.param(
+            table(NOTE, Column("b", String()), properties=MAPPED),
+            table(Column("note", String(), renamed_from="b"), properties=MAPPED),
+            "DS103",
+            id="a rename onto a name that exists",
+        ),
+        pytest.param(
             table(properties={"delta.appendOnly": "true"}),
             table(ID, NOTE, Column("n", Integer(), default="1"), properties={"delta.appendOnly": "true"}),
             "DF101",

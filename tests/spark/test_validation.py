@@ -8,7 +8,7 @@ import pytest
 
 import deltaplane as dp
 from deltaplane.errors import RegistryError, SyncFailedError
-from deltaplane.schema import Check, Column, DeltaTable, Integer, Long, String
+from deltaplane.schema import Check, Column, DeltaTable, Field, Integer, Long, String, Struct
 from deltaplane.sync import Engine
 
 if TYPE_CHECKING:
@@ -102,3 +102,71 @@ def test_one_engine_serves_databricks_code_on_open_source_spark(spark: SparkSess
     engine.sync(dp.Registry(table(schema, tags={"tier": "gold"})))
     assert engine.plan(dp.Registry(table(schema, tags={"tier": "gold"}))).is_empty
     assert engine.catalog.capabilities.engine == "open-source Spark"
+
+
+def test_checks_are_tried_on_columns_as_they_will_be(
+    spark: SparkSession, engine: Engine, schema: str
+) -> None:
+    """A renamed column counts under its new name, an added one with its default."""
+    mapped = {"delta.columnMapping.mode": "name"}
+    engine.sync(dp.Registry(table(schema, properties=mapped)))
+    spark.sql(f"INSERT INTO {schema}.t VALUES (1, -1, 'a')")
+    columns = [
+        Column("id", Long()),
+        Column("m", Integer(), renamed_from="n"),
+        Column("word", String()),
+        Column("fresh", Integer(), default="0"),
+    ]
+    checks = [
+        Check("m > 0", name="renamed"),
+        Check("fresh > 0", name="added"),
+        Check("fresh >= 0", name="fine"),
+    ]
+    wanted = DeltaTable("dev", schema, "t", columns, primary_key="id", checks=checks, properties=mapped)
+    found = {f.column: f.text for f in engine.plan(dp.Registry(wanted)).findings if f.code == "CK101"}
+    assert found == {
+        "added": "1 existing row violates fresh > 0, for example id = 1.",
+        "renamed": "1 existing row violates m > 0, for example id = 1.",
+    }
+
+
+def test_an_interrupted_default_does_not_count_as_a_violation(
+    spark: SparkSession, engine: Engine, schema: str
+) -> None:
+    """Rows that the pending step will fill are judged as if they were filled."""
+    engine.sync(dp.Registry(table(schema)))
+    spark.sql(f"INSERT INTO {schema}.t VALUES (1, 5, 'a')")
+    name = f"{schema}.t"
+    spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('deltaplane.pending.backfill.d' = 'true', "
+        "'delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    spark.sql(f"ALTER TABLE {name} ADD COLUMNS (d INT)")
+    spark.sql(f"ALTER TABLE {name} ALTER COLUMN d SET DEFAULT 7")
+    columns = [*table(schema).columns, Column("d", Integer(), nullable=False, default="7")]
+    wanted = DeltaTable("dev", schema, "t", columns, primary_key="id", checks=[Check("d > 1", name="big")])
+    engine.sync(dp.Registry(wanted))
+    assert engine.plan(dp.Registry(wanted)).is_empty
+    assert [row["d"] for row in spark.table(name).collect()] == [7]
+
+
+def test_statistics_columns_follow_a_rename(spark: SparkSession, engine: Engine, schema: str) -> None:
+    """The property is set after the rename, under the new name."""
+    mapped = {"delta.columnMapping.mode": "name", "delta.dataSkippingStatsColumns": "id,n"}
+    engine.sync(dp.Registry(table(schema, properties=mapped)))
+    columns = [Column("id", Long()), Column("m", Integer(), renamed_from="n"), Column("word", String())]
+    renamed = {**mapped, "delta.dataSkippingStatsColumns": "id,m"}
+    wanted = dp.Registry(DeltaTable("dev", schema, "t", columns, primary_key="id", properties=renamed))
+    engine.sync(wanted)
+    assert engine.plan(wanted).is_empty
+
+
+def test_a_nested_special_name_switches_mapping_on_when_waived(engine: Engine, schema: str) -> None:
+    """What the remedy of NM101 promises."""
+    engine.sync(dp.Registry(table(schema)))
+    odd = Column("s", Struct([Field("a b", Integer())]))
+    wanted = dp.Registry(DeltaTable("dev", schema, "t", [*table(schema).columns, odd], primary_key="id"))
+    for code in ("NM101", "PR101"):
+        wanted.waive(code, f"{schema}.t", reason="agreed")
+    engine.sync(wanted)
+    assert engine.plan(wanted).is_empty

@@ -69,7 +69,7 @@ def test_the_message_of_a_failed_run_shows_cause_statement_and_dependants() -> N
         "  ! it depends on dev.silver.a (failed); no statement was run on this table.\n"
         "\n"
         "The other 1 is as declared.\n"
-        "Run it again once the causes are mended: it does only what is missing."
+        "Mend the declaration or the table, then run it again: it does only what is missing."
     )
 
 

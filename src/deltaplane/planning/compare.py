@@ -39,6 +39,8 @@ __all__ = ["DEFAULT_OWNER", "compare", "uses"]
 
 DEFAULT_OWNER = "deltaplane"
 TYPE_WIDENING = "delta.enableTypeWidening"
+# Its value names columns, so it has a place of its own in the order.
+STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
 
 def compare(
@@ -198,6 +200,8 @@ def _properties(declared: DeltaTable, observed: ObservedTable) -> Iterator[Chang
     managed = tuple(sorted(declared.properties))
     if observed.is_mapped and changed.get(MAPPING_MODE, "").casefold() == "none":
         yield SetProperties(name, FrozenMap({MAPPING_MODE: changed.pop(MAPPING_MODE)}), managed)
+    if STATS_COLUMNS in changed:
+        yield SetProperties(name, FrozenMap({STATS_COLUMNS: changed.pop(STATS_COLUMNS)}), managed)
     if changed:
         yield SetProperties(name, FrozenMap(changed), managed)
     if stale:
@@ -247,8 +251,14 @@ def _prerequisites(declared: DeltaTable, observed: ObservedTable, changes: list[
 
 def _needs_mapping(change: Change) -> bool:
     if isinstance(change, AddColumn):
-        return has_special_characters(change.column.name)
+        return any(has_special_characters(name) for name in added_names(change))
     return isinstance(change, RenameColumn | DropColumn)
+
+
+def added_names(change: AddColumn) -> list[str]:
+    """Return the name of an added column and of every field inside it."""
+    inside = [f.name for t in walk(change.column.type) if isinstance(t, Struct) for f in t.fields]
+    return [change.column.name, *inside]
 
 
 def has_special_characters(name: str) -> bool:

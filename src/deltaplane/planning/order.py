@@ -36,6 +36,7 @@ from deltaplane.planning.changes import (
     SetTags,
     UnsetProperties,
 )
+from deltaplane.planning.compare import STATS_COLUMNS, added_names, has_special_characters
 from deltaplane.planning.features import type_features
 from deltaplane.planning.observed import MAPPING_MODE
 
@@ -74,6 +75,8 @@ _RANK: dict[type[Change], int] = {
     DropTable: 410,
 }
 _CLUSTER_AFTER_REPARTITION = 364
+# Statistics columns go by the names they have by then.
+_AFTER_RENAMES = 348
 # Renames and drops need the mapping, so it goes last.
 _MAPPING_OFF = 405
 _BEFORE_ADDS = {
@@ -102,6 +105,8 @@ def order_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
         rank = _BEFORE_ADDS[type(change)] if id(change) in early else _RANK[type(change)]
         if isinstance(change, SetClustering) and change.after:
             rank = _CLUSTER_AFTER_REPARTITION
+        if isinstance(change, SetProperties) and STATS_COLUMNS in change.values:
+            rank = _AFTER_RENAMES
         if isinstance(change, SetProperties) and change.values.get(MAPPING_MODE, "").casefold() == "none":
             rank = _MAPPING_OFF
         # A parent is renamed before its fields: their paths are written with the new name.
@@ -119,7 +124,7 @@ def _needed_by_adds(adds: list[AddColumn], changes: list[Change]) -> set[int]:
     if any(add.column.default is not None for add in adds):
         features.add("allowColumnDefaults")
     names = {(tuple(p.casefold() for p in add.parent), add.column.name.casefold()) for add in adds}
-    special = any(character in " ,;{}()\n\t=" for add in adds for character in add.column.name)
+    special = any(has_special_characters(name) for add in adds for name in added_names(add))
     renames = [c for c in changes if isinstance(c, RenameColumn)]
     taken = any((tuple(p.casefold() for p in c.path[:-1]), c.path[-1].casefold()) in names for c in renames)
     early = {id(c) for c in changes if isinstance(c, EnableFeature) and c.feature in features}

@@ -115,7 +115,9 @@ def _facts(entry: TablePlan) -> str:
     facts = []
     if entry.before and entry.after and entry.before != entry.after:
         added = sorted(entry.after.features - entry.before.features)
-        facts.append(f"protocol {entry.before} -> {entry.after}" + (f": {', '.join(added)}" if added else ""))
+        same = str(entry.before) == str(entry.after)
+        versions = f"protocol {entry.before}" + ("" if same else f" -> {entry.after}")
+        facts.append(versions + (f", adds {', '.join(added)}" if added else ""))
     elif entry.after and not entry.before:
         facts.append(f"new, protocol {entry.after}")
     elif entry.before:

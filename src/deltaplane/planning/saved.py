@@ -66,7 +66,7 @@ def from_json(text: str, source: str = "the saved plan") -> Plan:
         raise PlanError(f"{source} cannot be used: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PlanError(
-            f"{source} is not a plan of deltaplane ({type(error).__name__}: {error}). Nothing was applied. "
+            f"{source} is not a plan of deltaplane: {_lacking(error)}. Nothing was applied. "
             "Make one with: deltaplane plan --save plan.json"
         ) from None
     if plan.plan_id != saved_id:
@@ -75,6 +75,10 @@ def from_json(text: str, source: str = "the saved plan") -> Plan:
             "Nothing was applied. Make the plan again."
         )
     return plan
+
+
+def _lacking(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else "it cannot be read as one"
 
 
 def _table(entry: TablePlan) -> dict[str, Any]:

@@ -33,7 +33,8 @@ def _without(change: Change, finding: Finding) -> Change | None:
         table = change.declaration
         if finding.code == "PP101":
             left = {key: value for key, value in table.properties.items() if key != finding.column}
-            return replace(change, declaration=replace(table, properties=left))
+            features = tuple(feature for feature in table.features if feature != finding.column)
+            return replace(change, declaration=replace(table, properties=left, features=features))
         if finding.code == "LY102":
             return replace(change, declaration=replace(table, clustered_by=()))
     return None

@@ -42,6 +42,20 @@ _RESERVED_PROPERTIES = {
     "delta.minwriterversion": "declare features=, and the protocol follows",
     "delta.columnmapping.maxcolumnid": "Delta sets it by itself",
     "delta.rowtracking.materialized": "Delta sets it by itself",
+    "delta.incommittimestampenablement": "Delta sets it by itself",
+    "delta.redirect": "Delta sets it by itself",
+    "spark.": "Spark keeps its own notes there",
+    "option.": "Spark keeps its own notes there",
+    "view.": "Spark keeps its own notes there",
+}
+_RESERVED_NAMES = {
+    "comment": "declare it in comment=",
+    "location": "declare it in location=",
+    "owner": "the catalog sets it by itself",
+    "provider": "the catalog sets it by itself",
+    "external": "the catalog sets it by itself",
+    "is_managed_location": "the catalog sets it by itself",
+    "clusteringcolumns": "declare it in clustered_by=",
 }
 
 
@@ -325,12 +339,24 @@ def _validate_properties(table: DeltaTable) -> None:
             "Write an absolute path or a URI."
         )
     for key in table.properties:
-        for reserved, instead in _RESERVED_PROPERTIES.items():
-            if key.casefold().startswith(reserved):
-                raise DeclarationError(
-                    f"{table.qualified_name}: property {key} is reserved: {instead}. Take it out of "
-                    f"properties."
-                )
+        instead = _RESERVED_NAMES.get(key.casefold())
+        for reserved, reason in _RESERVED_PROPERTIES.items():
+            instead = reason if key.casefold().startswith(reserved) else instead
+        if instead:
+            raise DeclarationError(
+                f"{table.qualified_name}: property {key} is reserved: {instead}. Take it out of properties."
+            )
+    _validate_stats_columns(table)
+
+
+def _validate_stats_columns(table: DeltaTable) -> None:
+    stats = table.properties.get("delta.dataSkippingStatsColumns", "")
+    for column in (part.strip() for part in stats.split(",") if part.strip()):
+        if table.type_at(column) is None:
+            raise DeclarationError(
+                f"{table.qualified_name}: delta.dataSkippingStatsColumns names column {column}, which is not "
+                f"declared. {_hint(table)}"
+            )
 
 
 def _validate_renames(table: DeltaTable) -> None:

@@ -152,22 +152,29 @@ class SparkCatalog:
         return self._spark._jsparkSession
 
     def count_violations(
-        self, name: QualifiedName, checks: Mapping[str, str], keys: tuple[str, ...]
+        self,
+        name: QualifiedName,
+        columns: Mapping[str, str],
+        checks: Mapping[str, str],
+        keys: tuple[str, ...],
     ) -> Mapping[str, Violations]:
         """Count violating rows of all checks in one scan, then fetch samples where there are any."""
         counts = ", ".join(f"count_if(NOT ({text}) OR ({text}) IS NULL)" for text in checks.values())
-        table = self._dialect.table(name)
-        row = self._collect(self._dialect.statement("count_violations", counts=counts, table=table))[0]
+        source = {
+            "columns": ", ".join(f"{text} AS {quote_identifier(column)}" for column, text in columns.items()),
+            "table": self._dialect.table(name),
+        }
+        row = self._collect(self._dialect.statement("count_violations", counts=counts, **source))[0]
         found = {}
         for (check, text), count in zip(checks.items(), row, strict=True):
-            samples = self._samples(table, text, keys) if count and keys else ()
+            samples = self._samples(source, text, keys) if count and keys else ()
             found[check] = Violations(count, samples)
         return found
 
-    def _samples(self, table: str, expression: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-        columns = ", ".join(quote_identifier(key) for key in keys)
+    def _samples(self, source: Mapping[str, str], expression: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+        shown = ", ".join(quote_identifier(key) for key in keys)
         sql = self._dialect.statement(
-            "sample_violations", keys=columns, table=table, expression=expression, most=str(SAMPLES)
+            "sample_violations", keys=shown, expression=expression, most=str(SAMPLES), **source
         )
         return tuple(", ".join(f"{k} = {v}" for k, v in row.asDict().items()) for row in self._collect(sql))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,6 +18,7 @@ from deltaplane.planning.rules import Finding, Violations, finding
 from deltaplane.schema import DeltaTable, QualifiedName, Registry, Waiver
 from deltaplane.schema.expressions import references
 from deltaplane.sqltext import quote_identifier
+from deltaplane.sync.after import columns_after
 from deltaplane.sync.execute import Execution, execute_plan
 from deltaplane.sync.ports import CommitNote, TableCatalog
 from deltaplane.sync.rehearse import rehearse_plan
@@ -218,15 +219,16 @@ class Engine:
         """Ask for violating rows only where a new CHECK meets rows that exist."""
         if observed is None or observed.num_files == 0:
             return {}
-        changes = compare(table, observed, self.catalog.capabilities)
-        checks = _new_checks(changes)
-        present = {column.name.casefold() for column in observed.table.columns}
-        askable = {name: text for name, text in checks.items() if _only_uses(text, present)}
+        checks = _new_checks(compare(table, observed, self.catalog.capabilities))
+        columns = columns_after(table, observed)
+        askable = {name: text for name, text in checks.items() if _only_uses(text, columns)}
         if not askable:
             return {}
         self._progress(f"looking for rows of {table.qualified_name} that violate new checks")
-        keys = tuple(column for column in table.primary_key if column.casefold() in present)
-        return dict(self.catalog.count_violations(table.qualified_name, askable, keys))
+        keys = tuple(c.name for c in table.columns if c.name in table.primary_key and c.name in columns)
+        used = {path[0] for text in askable.values() for path in references(text)}
+        needed = {c: text for c, text in columns.items() if c in keys or c.casefold() in used}
+        return dict(self.catalog.count_violations(table.qualified_name, needed, askable, keys))
 
     def _plan_orphans(
         self, registry: Registry, present: Sequence[DeltaTable], waivers: tuple[Waiver, ...]
@@ -263,8 +265,9 @@ def _new_checks(changes: Iterable[Change]) -> dict[str, str]:
     return found
 
 
-def _only_uses(expression: str, columns: set[str]) -> bool:
-    return all(path[0] in columns for path in references(expression))
+def _only_uses(expression: str, columns: Mapping[str, str]) -> bool:
+    known = {column.casefold() for column in columns}
+    return all(path[0] in known for path in references(expression))
 
 
 def _names(registry: Registry, keys: Iterable[Key]) -> tuple[QualifiedName, ...]:

@@ -55,9 +55,20 @@ class TableCatalog(Protocol):
         """Return the table as it is, or None when there is none. Costs a constant number of calls."""
 
     def count_violations(
-        self, name: QualifiedName, checks: Mapping[str, str], keys: tuple[str, ...]
+        self,
+        name: QualifiedName,
+        columns: Mapping[str, str],
+        checks: Mapping[str, str],
+        keys: tuple[str, ...],
     ) -> Mapping[str, Violations]:
-        """Count the rows that violate each check (name to expression), with samples of the key columns."""
+        """Count the rows that will violate each check, with samples of the key columns.
+
+        Args:
+            name: The table.
+            columns: The columns as they will be, each as an expression over those that are there now.
+            checks: Expressions over those columns, by the name of the check.
+            keys: Columns to show of a violating row.
+        """
 
     def statements(self, change: Change) -> tuple[str, ...]:
         """Return the SQL a change stands for, for people to read."""

@@ -170,7 +170,7 @@ class Report:
         fine = sum(entry.ok for entry in self.tables)
         if fine:
             lines.append(f"The other {fine} {'is' if fine == 1 else 'are'} as declared.")
-        lines.append("Run it again once the causes are mended: it does only what is missing.")
+        lines.append("Mend the declaration or the table, then run it again: it does only what is missing.")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -80,7 +80,11 @@ class InMemoryCatalog:
         return self.tables.get(self._key(name))
 
     def count_violations(
-        self, name: QualifiedName, checks: Mapping[str, str], keys: tuple[str, ...]
+        self,
+        name: QualifiedName,
+        columns: Mapping[str, str],
+        checks: Mapping[str, str],
+        keys: tuple[str, ...],
     ) -> Mapping[str, Violations]:
         """Return the violations that the test has laid down."""
         return {check: self.violating.get(check, Violations(0)) for check in checks}

@@ -220,8 +220,9 @@ class Repartition(Change):
 
     @property
     def summary(self) -> str:
-        old, new = (", ".join(columns) or "nothing" for columns in (self.before, self.after))
-        return f"rewrite the table partitioned by {new} (was {old})"
+        old = f"partitioned by {', '.join(self.before)}" if self.before else "without partitions"
+        new = f"partitioned by {', '.join(self.after)}" if self.after else "without partitions"
+        return f"rewrite the table {new} (was {old})"
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,25 @@ def lookalike_renames(ctx: RuleContext) -> Iterator[Finding]:
             )
 
 
+def unused_renames(ctx: RuleContext) -> Iterator[Finding]:
+    """DS103: a rename onto a name that exists does not happen, and the old column would be lost."""
+    if ctx.declared is None or ctx.observed is None:
+        return
+    dropped = {change.path[0].casefold(): change for change in ctx.each(DropColumn) if len(change.path) == 1}
+    for column in ctx.declared.columns:
+        old = (column.renamed_from or "").casefold()
+        if old in dropped and ctx.observed.table.column(column.name) is not None:
+            yield finding(
+                "DS103",
+                ctx.table,
+                column.renamed_from,
+                f"{column.name} says renamed_from={column.renamed_from!r}, but {column.name} exists already: "
+                f"the values of {column.renamed_from} would not move, they would be dropped.",
+                dropped[old],
+                remedy="Rename in two steps through a new name; or waive DS103 if the values may go.",
+            )
+
+
 def mapping_needed(ctx: RuleContext) -> Iterator[Finding]:
     """DS104: a drop or rename while column mapping is off."""
     implied = any(change.implied and MAPPING_MODE in change.values for change in ctx.each(SetProperties))
@@ -159,6 +178,16 @@ def not_null(ctx: RuleContext) -> Iterator[Finding]:
                 text = f"field {where} is NOT NULL; Delta adds nested fields as nullable only."
             has_rows = ctx.observed is not None and ctx.observed.num_files > 0
             yield finding("NL101", ctx.table, where, text, add, keep=has_rows and not add.parent)
+        elif _has_not_null_inside(add.column.type):
+            yield finding(
+                "NL101",
+                ctx.table,
+                where,
+                f"column {where} ({add.column.type}) has NOT NULL inside; Delta adds nullable fields only.",
+                add,
+                remedy="Declare those fields nullable; or waive NL101 to leave the column out.",
+                keep=True,
+            )
     creation = ctx.creation
     if creation is not None:
         for column in creation.declaration.columns:
@@ -215,6 +244,10 @@ def _has_not_null(struct: Struct) -> bool:
         not field.nullable or (isinstance(field.type, Struct) and _has_not_null(field.type))
         for field in struct.fields
     )
+
+
+def _has_not_null_inside(data_type: DataType) -> bool:
+    return any(not field.nullable for field in _all_fields(data_type))
 
 
 def _not_null_in_collection(data_type: DataType, *, inside: bool) -> bool:
@@ -344,6 +377,7 @@ def _all_fields(data_type: DataType) -> Iterator[Field]:
 COLUMN_RULES = (
     dropped_columns,
     lookalike_renames,
+    unused_renames,
     mapping_needed,
     dependants,
     last_column,

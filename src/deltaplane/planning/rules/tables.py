@@ -10,6 +10,7 @@ from deltaplane.planning.changes import (
     CreateTable,
     DropKey,
     DropTable,
+    EnableFeature,
     Repartition,
     SetClustering,
     SetProperties,
@@ -114,12 +115,57 @@ def mapping_off(ctx: RuleContext) -> Iterator[Finding]:
                 yield finding("PR103", ctx.table, MAPPING_MODE, text, change)
 
 
+def mapping_mode(ctx: RuleContext) -> Iterator[Finding]:
+    """PP101: only none to name, and back to none, is possible on a table that exists."""
+    if ctx.observed is None:
+        return
+    before = ctx.observed.table.properties.get(MAPPING_MODE, "none").casefold()
+    for change in ctx.each(SetProperties):
+        after = change.values.get(MAPPING_MODE, "").casefold()
+        if after and after != "none" and (before, after) != ("none", "name"):
+            yield finding(
+                "PP101",
+                ctx.table,
+                MAPPING_MODE,
+                f"the column mapping of a table that exists cannot go from {before} to {after}.",
+                change,
+                remedy="Declare the mode the table has, or name; or waive PP101 to leave the mode as it is.",
+            )
+
+
+def unknown_features(ctx: RuleContext) -> Iterator[Finding]:
+    """PP101: a feature nobody here knows."""
+    named: list[tuple[str, Change]] = [(change.feature, change) for change in ctx.each(EnableFeature)]
+    if ctx.creation is not None:
+        named += [(feature, ctx.creation) for feature in ctx.creation.declaration.features]
+    for feature, change in named:
+        if feature not in FEATURES and not ctx.caps.databricks_properties:
+            yield finding(
+                "PP101",
+                ctx.table,
+                feature,
+                f"{ctx.caps.engine} does not know the table feature {feature}.",
+                change,
+            )
+
+
 def layout(ctx: RuleContext) -> Iterator[Finding]:
     """LY101 to LY103: partitions and clustering."""
     for change in ctx.each(Repartition):
         size = show_size(ctx.observed.size_bytes if ctx.observed else 0)
         files = ctx.observed.num_files if ctx.observed else 0
-        yield finding("LY101", ctx.table, None, f"{change.summary}: {size} in {files:,} files.", change)
+        text = f"{change.summary}: {size} in {files:,} file{'' if files == 1 else 's'}."
+        yield finding("LY101", ctx.table, None, text, change)
+        if ctx.property("delta.appendOnly").casefold() == "true":
+            yield finding(
+                "LY101",
+                ctx.table,
+                "delta.appendOnly",
+                "the table is append-only, and Delta refuses to rewrite it.",
+                change,
+                remedy="Switch delta.appendOnly off first; or waive LY101 to leave the layout as it is.",
+                keep=True,
+            )
         if change.after and ctx.observed and "clustering" in ctx.observed.protocol.features:
             yield finding(
                 "LY102",
@@ -262,4 +308,14 @@ def show_size(size: int) -> str:
     return f"{size} B"
 
 
-TABLE_RULES = (dropped_table, protocol, mapping_off, layout, location, properties, primary_key)
+TABLE_RULES = (
+    dropped_table,
+    protocol,
+    mapping_off,
+    mapping_mode,
+    unknown_features,
+    layout,
+    location,
+    properties,
+    primary_key,
+)

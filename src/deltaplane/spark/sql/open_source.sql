@@ -69,10 +69,11 @@ ALTER TABLE {table} CLUSTER BY {columns}
 OVERWRITE {table} WITH ITSELF PARTITIONED BY ({columns})
 
 -- name: count_violations
-SELECT {counts} FROM {table}
+-- The inner query shows the table as it will be: renamed columns under their new names, added ones with their default.
+SELECT {counts} FROM (SELECT {columns} FROM {table})
 
 -- name: sample_violations
-SELECT {keys} FROM {table} WHERE NOT ({expression}) OR ({expression}) IS NULL LIMIT {most}
+SELECT {keys} FROM (SELECT {columns} FROM {table}) WHERE NOT ({expression}) OR ({expression}) IS NULL LIMIT {most}
 
 -- name: shallow_clone
 CREATE TABLE {stage} SHALLOW CLONE {table}
