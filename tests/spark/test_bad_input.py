@@ -143,11 +143,9 @@ class Guarded:
         self._guard("read", name.name)
         return self.inner.read(name)  # type: ignore[no-any-return]
 
-    def count_violations(
-        self, name: QualifiedName, checks: Mapping[str, str], keys: tuple[str, ...]
-    ) -> Mapping[str, Violations]:
+    def count_violations(self, name: QualifiedName, *details: Any) -> Mapping[str, Violations]:
         self._guard("count_violations", name.name)
-        return self.inner.count_violations(name, checks, keys)  # type: ignore[no-any-return]
+        return self.inner.count_violations(name, *details)  # type: ignore[no-any-return]
 
     def execute(self, change: Change, note: CommitNote) -> None:
         self._guard("execute", change.table.name)
