@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PAIRS = 104
+PAIRS = 117
 BATCH = 13
 
 

@@ -133,8 +133,16 @@ def _clear_notes(change: ch.ClearNotes, observed: ObservedTable, caps: Capabilit
 def _rename_column(change: ch.RenameColumn, observed: ObservedTable, caps: Capabilities) -> ObservedTable:
     old = change.path[-1].casefold()
 
+    # Where tags are kept in properties, they are kept under the old name and do not follow.
+    loses_tags = not caps.tags_follow_columns and change.new_name.casefold() != old
+
+    def renamed(node: Node) -> Node:
+        if loses_tags and isinstance(node, Column):
+            return replace(node, name=change.new_name, tags=FrozenMap())
+        return replace(node, name=change.new_name)
+
     def rename(nodes: tuple[Node, ...]) -> list[Node]:
-        return [replace(n, name=change.new_name) if n.name.casefold() == old else n for n in nodes]
+        return [renamed(n) if n.name.casefold() == old else n for n in nodes]
 
     after = _edit(observed, change.path[:-1], rename)
     renames = {
