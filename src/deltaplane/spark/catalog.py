@@ -208,7 +208,9 @@ class SparkCatalog:
         writer = (
             self._spark.table(table).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         )
-        (writer.partitionBy(*columns) if columns else writer).saveAsTable(table)
+        # The writer reads these names as paths, so that one with a dot or a backtick has to be quoted.
+        names = [column if column.isidentifier() else quote_identifier(column) for column in columns]
+        (writer.partitionBy(*names) if names else writer).saveAsTable(table)
 
     def begin_rehearsal(self, catalog: str) -> QualifiedName:
         """Make a schema of its own for a rehearsal."""
