@@ -8,12 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 import deltaplane as dp
 from deltaplane.sync import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# The same examples in every run: what fails here fails for everybody.
+settings.register_profile("suite", derandomize=True, deadline=None)
+settings.load_profile("suite")
 
 
 @pytest.fixture(scope="session")

@@ -244,7 +244,8 @@ def edit_rename(rnd: Random, table: DeltaTable) -> DeltaTable:
     old, new = rnd.choice(table.columns), rnd.choice(free)
     if rnd.random() < 0.15 and old.name.lower() != old.name.upper():
         new = old.name.swapcase()
-    renamed = replace(old, name=new, renamed_from=old.renamed_from or old.name)
+    origin = old.renamed_from or old.name
+    renamed = replace(old, name=new, renamed_from=None if new == origin else origin)
     columns = [renamed if c is old else c for c in table.columns]
     return _rebuild(table, columns, {old.name: new})
 
