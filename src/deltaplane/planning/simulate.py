@@ -14,7 +14,6 @@ from deltaplane.planning import changes as ch
 from deltaplane.planning.capabilities import Capabilities
 from deltaplane.planning.features import Protocol, required_features
 from deltaplane.planning.observed import (
-    MAPPING_MODE,
     Key,
     ObservedTable,
     Pending,
@@ -290,8 +289,6 @@ def _set_properties(change: ch.SetProperties, observed: ObservedTable, caps: Cap
     folded = {key.casefold() for key in change.values}
     kept = {k: v for k, v in observed.table.properties.items() if k.casefold() not in folded}
     after = _with_table(observed, properties=FrozenMap({**kept, **change.values}))
-    if change.values.get(MAPPING_MODE, "").casefold() == "none":
-        after = replace(after, protocol=replace(after.protocol))
     return replace(after, managed_properties=frozenset(change.managed))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from deltaplane.errors import DeclarationError
 from deltaplane.schema.column import Column
-from deltaplane.schema.expressions import parses, references
+from deltaplane.schema.expressions import canonical, parses, references
 from deltaplane.schema.frozen import FrozenMap, text_map
 from deltaplane.schema.keys import Check, ForeignKey, Unique
 from deltaplane.schema.names import QualifiedName, constraint_name, normal_path, split_path
@@ -26,6 +26,7 @@ from deltaplane.schema.types import (
     first_duplicate,
     require_name,
     require_text,
+    walk,
 )
 from deltaplane.sqltext import quote_identifier
 
@@ -152,8 +153,6 @@ class DeltaTable:
         put(self, "foreign_keys", tuple(named))
 
     def _check_name(self, check: Check) -> str:
-        from deltaplane.schema.expressions import canonical
-
         return constraint_name("ck", self.name, canonical(check.expression))
 
     def _path(self, key: str) -> str:
@@ -377,6 +376,4 @@ def _validate_renames(table: DeltaTable) -> None:
 
 
 def _structs(data_type: DataType) -> Iterable[tuple[Field, ...]]:
-    from deltaplane.schema.types import walk
-
     return (inner.fields for inner in walk(data_type) if isinstance(inner, Struct))
