@@ -11,7 +11,25 @@
     │   └── StatementFailed       one statement of a plan was refused by the engine
     ├── PlanError                 a saved plan cannot be used
     │   └── PlanStale             the tables changed since the plan was made (PL101)
-    └── SyncFailedError           at least one table could not be brought to its declaration
+    ├── SyncFailedError           at least one table could not be brought to its declaration
+    ├── DeltaLogError             a transaction log cannot be used
+    │   ├── NotADeltaTable        there is no log
+    │   ├── CorruptLog            a file of the log is missing, damaged or contradicts another
+    │   ├── UnsupportedTable      the table asks for something that this version does not know
+    │   ├── UnsafePath            a path in the log leaves the table's folder
+    │   └── VersionNotFound       the log or the ledger no longer holds, or never held, that version
+    ├── StorageError              a file could not be read or written (disk full, no permission, no connection)
+    └── LedgerError               the ledger refuses or cannot do what was asked
+        ├── LedgerUnavailable     the database cannot be reached, or is in use by another process
+        ├── LedgerSchemaError     the database holds no ledger, or one of another version
+        ├── TableNotManaged       the ledger does not know the table
+        ├── TableAlreadyManaged   the ledger knows the table already
+        ├── TableFrozen           the table diverged from its published log and takes no writes until repaired
+        ├── ForeignCommit         an outside writer committed, and the policy is to refuse
+        ├── CommitRefused         the commit breaks a rule of the table or of the protocol
+        ├── CommitConflict        somebody else committed first
+        │   └── TransactionConflict  … to one of the tables of a transaction
+        └── CommitOutcomeUnknown  it could not be found out whether the commit took place
 
 A message says what happened, to what, what was not harmed and what to do next. None of them carries a secret.
 """
@@ -25,17 +43,35 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CatalogError",
+    "CommitConflict",
+    "CommitOutcomeUnknown",
+    "CommitRefused",
     "ConfigError",
+    "CorruptLog",
     "DeclarationError",
+    "DeltaLogError",
     "DeltaplaneError",
+    "ForeignCommit",
+    "LedgerError",
+    "LedgerSchemaError",
+    "LedgerUnavailable",
+    "NotADeltaTable",
     "PlanError",
     "PlanStale",
     "RegistryError",
     "RegistryLoadError",
     "SparkStartError",
     "StatementFailed",
+    "StorageError",
     "SyncFailedError",
+    "TableAlreadyManaged",
+    "TableFrozen",
+    "TableNotManaged",
+    "TransactionConflict",
     "TypeTextError",
+    "UnsafePath",
+    "UnsupportedTable",
+    "VersionNotFound",
 ]
 
 
@@ -109,3 +145,121 @@ class SyncFailedError(DeltaplaneError):
     def __init__(self, report: Report) -> None:
         self.report = report
         super().__init__(report.failure_text())
+
+
+class DeltaLogError(DeltaplaneError):
+    """A transaction log cannot be used."""
+
+
+class NotADeltaTable(DeltaLogError):
+    """There is no transaction log at that place."""
+
+
+class CorruptLog(DeltaLogError):
+    """A file of the log is missing, damaged or contradicts another.
+
+    Attributes:
+        source: The file, and the line where there is one.
+        cause_text: What is wrong with it.
+    """
+
+    def __init__(self, source: str, cause_text: str) -> None:
+        self.source = source
+        self.cause_text = cause_text
+        super().__init__(f"{source}: {cause_text}")
+
+
+class UnsupportedTable(DeltaLogError):
+    """The table asks for a protocol or a feature that this version does not know.
+
+    Attributes:
+        features: The features by name, or the protocol versions as text.
+    """
+
+    def __init__(self, message: str, features: tuple[str, ...] = ()) -> None:
+        self.features = features
+        super().__init__(message)
+
+
+class UnsafePath(DeltaLogError):
+    """A path in the log leaves the table's folder."""
+
+
+class VersionNotFound(DeltaLogError):
+    """That version, or time, is not in the log any more, or not yet."""
+
+
+class StorageError(DeltaplaneError):
+    """A file could not be read or written."""
+
+
+class LedgerError(DeltaplaneError):
+    """The ledger refuses, or cannot do, what was asked."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The database cannot be reached, or another process holds it."""
+
+
+class LedgerSchemaError(LedgerError):
+    """The database holds no ledger, or one of a version that this client does not know."""
+
+
+class TableNotManaged(LedgerError):
+    """The ledger does not know the table."""
+
+
+class TableAlreadyManaged(LedgerError):
+    """The ledger knows the table already."""
+
+
+class TableFrozen(LedgerError):
+    """The published log contradicts the ledger: no writes until it is repaired."""
+
+
+class ForeignCommit(LedgerError):
+    """An outside writer committed to a table whose policy refuses that."""
+
+
+class CommitRefused(LedgerError):
+    """The commit breaks a rule of the table or of the protocol. Nothing was written."""
+
+
+class CommitConflict(LedgerError):
+    """Somebody else committed first, in a way that cannot be reconciled. Nothing was written.
+
+    Attributes:
+        table: The table.
+        version: The version that was wanted.
+        winner: Who has it: author, operation and time, as text.
+    """
+
+    def __init__(self, table: str, version: int, winner: str, reason: str = "") -> None:
+        self.table = table
+        self.version = version
+        self.winner = winner
+        self.reason = reason
+        super().__init__(
+            f"{table}: version {version} was taken by {winner}{': ' + reason if reason else ''}. Nothing was written. "
+            f"Read the table again and repeat, or see: deltaplane ledger history {table}"
+        )
+
+
+class TransactionConflict(CommitConflict):
+    """One table of a transaction was changed by somebody else; no table of it was written."""
+
+
+class CommitOutcomeUnknown(LedgerError):
+    """The database went away during COMMIT and has not come back to say how it ended.
+
+    Attributes:
+        transaction_id: What to ask for when it is back.
+    """
+
+    def __init__(self, transaction_id: str, cause_text: str) -> None:
+        self.transaction_id = transaction_id
+        super().__init__(
+            f"Transaction {transaction_id}: the database went away during COMMIT ({cause_text}), and it is not known "
+            f"whether it took place. Do not repeat it blindly. When the database is back, ask: "
+            f"ledger.outcome({transaction_id!r})"
+        )

@@ -1,0 +1,66 @@
+"""The bytes of a commit of which the ledger is the author."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from deltaplane.ledger.head import Head
+from deltaplane.ledger.prepare import Prepared
+from deltaplane.log.actions import Action, CommitInfo, Metadata, Protocol
+from deltaplane.log.jsonlines import write_commit
+from deltaplane.log.properties import in_commit_timestamps_enabled, row_tracking_enabled
+
+__all__ = ["ENGINE_INFO", "authored_bytes", "fixed_reason"]
+
+ENGINE_INFO = "deltaplane"
+
+
+def fixed_reason(prepared: Prepared, head: Head) -> str | None:
+    """Why bytes that must stay as they are cannot become another version than the writer meant (invariant
+    3).
+    """
+    if head.metadata is None or head.protocol is None:
+        return None
+    if in_commit_timestamps_enabled(head.protocol, head.metadata):
+        return "the table keeps the commit's time in the commit, which would have to change"
+    if row_tracking_enabled(head.protocol, head.metadata):
+        return "the table tracks rows, whose numbers in the commit would have to change"
+    return None
+
+
+def authored_bytes(
+    prepared: Prepared, head: Head, version: int, timestamp: int, transaction_id: str, author: str | None
+) -> tuple[Prepared, bytes]:
+    """The commit as it will be published: the writer's own bytes, or ours with a commitInfo in front."""
+    if prepared.content is not None:
+        return prepared, prepared.content
+    info = _info(prepared, version, timestamp, transaction_id, author)
+    if _keeps_time(prepared, head):
+        info = {"inCommitTimestamp": timestamp, **info}
+    others = [action for action in prepared.actions if not isinstance(action, CommitInfo)]
+    actions: tuple[Action, ...] = (CommitInfo(info), *others)
+    return replace(prepared, actions=actions), write_commit(actions)
+
+
+def _keeps_time(prepared: Prepared, head: Head) -> bool:
+    metadata = next((a for a in prepared.actions if isinstance(a, Metadata)), head.metadata)
+    protocol = next((a for a in prepared.actions if isinstance(a, Protocol)), head.protocol)
+    return metadata is not None and protocol is not None and in_commit_timestamps_enabled(protocol, metadata)
+
+
+def _info(
+    prepared: Prepared, version: int, timestamp: int, transaction_id: str, author: str | None
+) -> dict[str, Any]:
+    told = {key: value for key, value in prepared.info.items() if key != "inCommitTimestamp"}
+    ours: dict[str, Any] = {
+        "timestamp": timestamp,
+        "operation": "CREATE TABLE" if version == 0 else "WRITE",
+        "operationParameters": {},
+        "isBlindAppend": prepared.blind_append,
+        "engineInfo": ENGINE_INFO,
+        "txnId": transaction_id,
+    }
+    if author:
+        ours["userName"] = author
+    return ours | told

@@ -1,0 +1,297 @@
+"""Committing: one database transaction over one table or many, then publication.
+
+1. look for commits of outside writers (invariant 8)
+2. lock the tables in the order of their ids, place each commit behind the head, write its rows, COMMIT
+   (invariants 1 and 4); what may be repeated is repeated, an unknown outcome is found out (invariant 6)
+3. publish, in order (invariant 2); what fails here is finished by whoever comes next (invariant 5)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from deltaplane import telemetry
+from deltaplane.errors import (
+    CommitConflict,
+    CommitOutcomeUnknown,
+    CommitRefused,
+    DeltaplaneError,
+    LedgerUnavailable,
+    TableAlreadyManaged,
+    TableFrozen,
+    TransactionConflict,
+)
+from deltaplane.ledger.authoring import authored_bytes, fixed_reason
+from deltaplane.ledger.context import Context
+from deltaplane.ledger.foreign import notice_foreign_commits
+from deltaplane.ledger.head import Head, read_head
+from deltaplane.ledger.model import CommitResult, ManagedTable, Winner
+from deltaplane.ledger.placing import Lost, Staged, place
+from deltaplane.ledger.prepare import Prepared
+from deltaplane.ledger.publish import publish_table
+from deltaplane.ledger.ratify import Version, ratify
+from deltaplane.ledger.rules import check_commit
+from deltaplane.ledger.stores.base import ConnectionLost, Session, WriteContention
+
+__all__ = ["NewTable", "Request", "commit", "outcome"]
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table that begins to exist with the transaction."""
+
+    location: str
+    name: str | None
+    foreign_commits: str
+    allowed_paths: tuple[str, ...]
+    prepared: Prepared
+
+
+@dataclass(frozen=True)
+class Request:
+    """A whole transaction, ready to be committed."""
+
+    transaction_id: str
+    staged: tuple[Staged, ...]
+    author: str | None
+    message: str | None
+    creates: tuple[NewTable, ...] = ()
+
+    @property
+    def table_count(self) -> int:
+        """Over how many tables it goes."""
+        return len({staged.table.table_id for staged in self.staged}) + len(self.creates)
+
+
+def commit(ctx: Context, request: Request) -> CommitResult:
+    """Commit a transaction: all of it or nothing.
+
+    Raises:
+        CommitConflict: Somebody else was first; TransactionConflict when several tables are written.
+        CommitRefused: The commit breaks a rule.
+        TableFrozen: A table diverged and awaits repair.
+        CommitOutcomeUnknown: The database went away during COMMIT and did not come back.
+        LedgerUnavailable: The database cannot be reached. Nothing was written.
+    """
+    with telemetry.span("ledger.commit", tables=len(request.staged)):
+        for table_id in sorted({staged.table.table_id for staged in request.staged}):
+            notice_foreign_commits(ctx, ctx.by_id(table_id))
+        telemetry.step("commit.begin")
+        landed = _ratified(ctx, request)
+        telemetry.step("commit.ratified")
+        return _published(ctx, request, landed)
+
+
+Landed = dict[int, tuple[ManagedTable, list[Version]]]
+
+
+def _ratified(ctx: Context, request: Request) -> Landed:
+    """Ratify, repeating what the database itself rolled back."""
+    for attempt in range(ctx.retries.attempts):
+        try:
+            with ctx.store.writing() as session:
+                landed = _attempt(ctx, session, request)
+                telemetry.step("commit.before_commit")
+        except ConnectionLost as lost:
+            if lost.during_commit:
+                return _found_out(ctx, request, lost)
+            _pause_or_give_up(ctx, attempt, lost)
+        except (WriteContention, LedgerUnavailable) as error:
+            _pause_or_give_up(ctx, attempt, error)
+        else:
+            return landed
+    raise AssertionError("the last attempt raises")
+
+
+def _pause_or_give_up(ctx: Context, attempt: int, error: DeltaplaneError) -> None:
+    if attempt + 1 >= ctx.retries.attempts:
+        raise LedgerUnavailable(
+            f"The commit was given up after {ctx.retries.attempts} attempts. Nothing was written. The last: "
+            f"{error}"
+        ) from error
+    ctx.retries.pause(attempt)
+
+
+def _attempt(ctx: Context, session: Session, request: Request) -> Landed:
+    if not _claim(ctx, session, request, "committed"):
+        return _earlier(session, request)
+    ids = sorted({staged.table.table_id for staged in request.staged})
+    rows = session.rows("lock_tables", keys=session.keys(ids)) if ids else []
+    tables = {row[0]: ManagedTable.from_row(row) for row in rows}
+    landed: Landed = {}
+    heads: dict[int, Head] = {}
+    for new in request.creates:
+        table = _create(ctx, session, request, new)
+        versions: list[Version] = []
+        landed[table.table_id] = (table, versions)
+        _write(
+            ctx, session, request, Staged(table, new.prepared, -1, True), read_head(session, table), versions
+        )
+    for staged in request.staged:
+        table = _writable(tables, staged)
+        head = heads.get(table.table_id) or read_head(session, table)
+        _, versions = landed.setdefault(table.table_id, (table, []))
+        heads[table.table_id] = _write(ctx, session, request, staged, head, versions)
+    return landed
+
+
+def _create(ctx: Context, session: Session, request: Request, new: NewTable) -> ManagedTable:
+    row = session.row(
+        "insert_table",
+        location=new.location,
+        name=new.name,
+        state="managed",
+        foreign_commits=new.foreign_commits,
+        allowed_paths=json.dumps(list(new.allowed_paths)),
+        now=ctx.clock(),
+    )
+    if row is None:
+        raise TableAlreadyManaged(
+            f"{new.name or new.location}: the ledger has a table of that place or name already. Nothing was "
+            f"written. See "
+            f"it with: deltaplane ledger tables"
+        )
+    session.run("set_base", table_id=row[0], version=0)
+    ctx.audit(session, "create", new.location, request.author, request.message)
+    created = session.row("table_by_id", table_id=row[0])
+    assert created is not None
+    return ManagedTable.from_row(created)
+
+
+def _claim(ctx: Context, session: Session, request: Request, state: str) -> bool:
+    """Take the transaction's id; False when its story has been told already."""
+    return (
+        session.run(
+            "insert_transaction",
+            transaction_id=request.transaction_id,
+            state=state,
+            author=request.author or ctx.author,
+            message=request.message,
+            origin=ctx.origin,
+            now=ctx.clock(),
+            table_count=request.table_count,
+        )
+        == 1
+    )
+
+
+def _writable(tables: dict[int, ManagedTable], staged: Staged) -> ManagedTable:
+    table = tables.get(staged.table.table_id)
+    if table is None:
+        raise CommitRefused(
+            f"{staged.table.label}: the table left the ledger meanwhile. Nothing was written. Adopt it "
+            f"again first."
+        )
+    if table.state == "frozen":
+        raise TableFrozen(
+            f"{table.label} takes no writes: {table.frozen_reason}. Nothing was written. See what differs "
+            f"with: "
+            f"deltaplane ledger verify {table.label}, then decide with: deltaplane ledger repair "
+            f"{table.label}"
+        )
+    return table
+
+
+def _write(
+    ctx: Context, session: Session, request: Request, staged: Staged, head: Head, versions: list[Version]
+) -> Head:
+    table, prepared = head.table, staged.prepared
+    ratified_head = table.head_version - len(versions)
+    winners: list[Winner] = []
+    if ratified_head > staged.read_version:
+        rows = session.rows("winners", table_id=table.table_id, version=staged.read_version)
+        winners = [Winner.from_row(row) for row in rows if row[0] <= ratified_head]
+    reason = fixed_reason(prepared, head) if prepared.content is not None else None
+    placed = place(staged, ratified_head, len(versions), winners, reason)
+    if isinstance(placed, Lost):
+        _raise_conflict(request, table, placed)
+    if prepared.content is None:
+        check_commit(session, table, prepared, head)
+    now = ctx.clock()
+    timestamp = head.next_timestamp(now, prepared.in_commit_timestamp)
+    prepared, content = authored_bytes(
+        prepared, head, placed, timestamp, request.transaction_id, request.author
+    )
+    version = Version(placed, prepared, content, timestamp, now, "ledger", request.transaction_id)
+    totals, next_file_id = ratify(session, table, version, head.totals, head.columns)
+    versions.append(version)
+    telemetry.step("commit.rows_written", table=table.label, version=placed)
+    return head.after(session, version, totals, next_file_id)
+
+
+def _raise_conflict(request: Request, table: ManagedTable, lost: Lost) -> NoReturn:
+    many = request.table_count > 1
+    winner = str(lost.winner) if lost.winner else "somebody else"
+    raise (TransactionConflict if many else CommitConflict)(table.label, lost.version, winner, lost.reason)
+
+
+def _earlier(session: Session, request: Request) -> Landed:
+    row = session.row("transaction_by_id", transaction_id=request.transaction_id)
+    if row is None or row[1] != "committed":
+        raise CommitRefused(
+            f"Transaction {request.transaction_id} was given up earlier, and its id is used up. Nothing was "
+            f"written. "
+            f"Begin a new transaction."
+        )
+    landed: Landed = {}
+    for location, _, version in session.rows("commits_of_transaction", transaction_id=request.transaction_id):
+        current = session.row("table_by_location", location=location)
+        if current is not None:
+            table = ManagedTable.from_row(current)
+            landed[table.table_id] = (replace(table, head_version=max(version, table.head_version)), [])
+    return landed
+
+
+def _found_out(ctx: Context, request: Request, lost: ConnectionLost) -> Landed:
+    """The connection broke during COMMIT: ask for the transaction's own id, never repeat blindly."""
+    telemetry.step("commit.outcome_unknown")
+    if not outcome(ctx, request.transaction_id, request):
+        raise LedgerUnavailable(
+            f"The database went away during COMMIT, and it is certain that transaction "
+            f"{request.transaction_id} did not "
+            f"take place: nothing was written. Run it again. The cause: {lost}"
+        ) from lost
+    with ctx.store.reading() as session:
+        return _earlier(session, request)
+
+
+def outcome(ctx: Context, transaction_id: str, request: Request | None = None) -> bool:
+    """Find out whether a transaction took place, for good.
+
+    Its id is claimed as abandoned: where the transaction is still being committed the database makes the
+    claim wait,
+    and afterwards only one of the two stories is true.
+
+    Raises:
+        CommitOutcomeUnknown: The database did not come back.
+    """
+    claim = request or Request(transaction_id, (), None, "found out after the connection was lost")
+    failure: DeltaplaneError | None = None
+    for attempt in range(ctx.retries.attempts):
+        try:
+            with ctx.store.writing() as session:
+                _claim(ctx, session, claim, "abandoned")
+                row = session.row("transaction_by_id", transaction_id=transaction_id)
+            return row is not None and row[1] == "committed"
+        except (ConnectionLost, WriteContention, LedgerUnavailable) as error:
+            failure = error
+            ctx.retries.pause(attempt)
+    raise CommitOutcomeUnknown(transaction_id, str(failure))
+
+
+def _published(ctx: Context, request: Request, landed: Landed) -> CommitResult:
+    versions: dict[str, int] = {}
+    unpublished: dict[str, str] = {}
+    for table, written in landed.values():
+        versions[table.location] = written[-1].number if written else table.head_version
+        try:
+            publish_table(
+                ctx, table, {version.number: version.content for version in written}, versions[table.location]
+            )
+        except DeltaplaneError as error:
+            # The commit holds; publication is repeated by the next writer, reader or reconciler.
+            telemetry.LOGGER.warning("%s: publication is delayed: %s", table.label, error)
+            unpublished[table.location] = str(error)
+    return CommitResult(request.transaction_id, versions, unpublished)

@@ -1,0 +1,144 @@
+"""What every operation of a ledger shares: the database, the storages, who is acting and the time."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from deltaplane.errors import LedgerUnavailable, TableNotManaged
+from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.storage import Storage, canonical_root, open_storage
+from deltaplane.ledger.stores.base import ConnectionLost, Session, Store, WriteContention
+from deltaplane.ledger.times import now_ms
+from deltaplane.ledger.uri import SCHEME, parse_uri
+
+__all__ = ["Context", "Retries"]
+
+
+@dataclass(frozen=True)
+class Retries:
+    """How long to try again what may be repeated safely.
+
+    Attributes:
+        attempts: At most so many attempts.
+        first_wait: Seconds before the second; doubled each time, with jitter.
+        longest_wait: Never longer than that between two.
+    """
+
+    attempts: int = 8
+    first_wait: float = 0.05
+    longest_wait: float = 5.0
+
+    def pause(self, attempt: int) -> None:
+        """Wait before the next attempt. Jitter keeps a crowd from coming back together."""
+        longest = min(self.longest_wait, self.first_wait * 2**attempt)
+        time.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - no secret depends on it
+
+
+@dataclass
+class Context:
+    """The parts of an open ledger."""
+
+    store: Store
+    uri: str
+    author: str | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict)
+    retries: Retries = Retries()
+    clock: Callable[[], int] = now_ms
+    _storages: dict[str, Storage] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """Where this process runs, for the audit trail."""
+        return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+
+    def storage(self, root: str) -> Storage:
+        """The files of a table."""
+        if root not in self._storages:
+            self._storages[root] = open_storage(root, dict(self.storage_options))
+        return self._storages[root]
+
+    def find(self, table: str) -> ManagedTable | None:
+        """Look a table up by path, by name or by `deltasql://…#table`."""
+        wanted = self.reference(table)
+        with self.store.reading() as session:
+            row = session.row("table_by_name", name=wanted)
+            row = row or session.row("table_by_location", location=canonical_root(wanted))
+        return ManagedTable.from_row(row) if row else None
+
+    def reference(self, table: str) -> str:
+        """The name or path meant by whatever a caller may give."""
+        text = os.fspath(table)
+        if not text.startswith(f"{SCHEME}://"):
+            return text
+        uri = parse_uri(text)
+        if uri.table is None:
+            raise TableNotManaged(f"{text} names a ledger and no table. Add the table: {text}#NAME")
+        if str(uri.without_table()) != self.uri:
+            raise TableNotManaged(
+                f"{uri.table} is asked for in {uri.without_table()}, and this ledger is {self.uri}. Connect "
+                f"to that one."
+            )
+        return uri.table
+
+    def table(self, table: str) -> ManagedTable:
+        """Look a table up that must be there.
+
+        Raises:
+            TableNotManaged: The ledger does not know it.
+        """
+        found = self.find(table)
+        if found is None or found.state == "adopting":
+            started = " (its adoption is not finished)" if found else ""
+            raise TableNotManaged(
+                f"{table}: the ledger does not manage this table{started}. Bring it in with: deltaplane "
+                f"ledger adopt "
+                f"{table}, or see what there is with: deltaplane ledger tables"
+            )
+        return found
+
+    def by_id(self, table_id: int) -> ManagedTable:
+        """The table's row as it is now."""
+        with self.store.reading() as session:
+            row = session.row("table_by_id", table_id=table_id)
+        if row is None:
+            raise TableNotManaged(f"Table {table_id} has left the ledger meanwhile. Nothing was written.")
+        return ManagedTable.from_row(row)
+
+    def repeated(self, work: Callable[[], object], what: str) -> None:
+        """Do something that may be repeated safely until it works, within bounds."""
+        for attempt in range(self.retries.attempts):
+            try:
+                work()
+            except (ConnectionLost, WriteContention, LedgerUnavailable) as error:
+                if attempt + 1 == self.retries.attempts:
+                    raise LedgerUnavailable(
+                        f"{what}: given up after {self.retries.attempts} attempts. The last: {error}"
+                    ) from error
+                self.retries.pause(attempt)
+            else:
+                return
+
+    def audit(
+        self,
+        session: Session,
+        action: str,
+        location: str | None,
+        author: str | None,
+        detail: str | None = None,
+    ) -> None:
+        """Note who did what, from where and why."""
+        session.run(
+            "insert_audit",
+            now=self.clock(),
+            action=action,
+            location=location,
+            author=author or self.author,
+            origin=self.origin,
+            detail=detail,
+        )

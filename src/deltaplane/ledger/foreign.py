@@ -1,0 +1,104 @@
+"""Commits of outside writers: noticed before our next commit, imported or refused (invariant 8)."""
+
+from __future__ import annotations
+
+from deltaplane import telemetry
+from deltaplane.errors import ForeignCommit
+from deltaplane.ledger.context import Context
+from deltaplane.ledger.head import read_head
+from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.names import commit_path
+from deltaplane.ledger.prepare import prepare_bytes
+from deltaplane.ledger.publish import commit_content, freeze, publish_pending
+from deltaplane.ledger.ratify import Version, ratify
+from deltaplane.log.features import check_readable
+from deltaplane.log.paths import check_inside
+
+__all__ = ["import_foreign_commits", "notice_foreign_commits"]
+
+
+def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
+    """See whether somebody wrote the version after the head without us.
+
+    Returns:
+        How many versions were imported.
+
+    Raises:
+        ForeignCommit: There are some, and the table's policy is to refuse.
+        TableFrozen: The ledger had ratified the same version with other content.
+    """
+    if table.state != "managed" or not ctx.storage(table.location).exists(
+        commit_path(table.head_version + 1)
+    ):
+        return 0
+    if table.foreign_commits == "refuse" and not _is_ours(ctx, table, table.head_version + 1):
+        raise ForeignCommit(
+            f"{table.label}: an outside writer has committed version {table.head_version + 1}, and this "
+            f"table refuses "
+            f"that. Nothing was written. Stop that writer; take its commits in with: deltaplane ledger "
+            f"refresh "
+            f"{table.label}"
+        )
+    return import_foreign_commits(ctx, table)
+
+
+def _is_ours(ctx: Context, table: ManagedTable, version: int) -> bool:
+    """Another process may have ratified and published it since the table's row was read."""
+    return ctx.by_id(table.table_id).head_version >= version
+
+
+def import_foreign_commits(ctx: Context, table: ManagedTable) -> int:
+    """Take every commit after the head into the ledger, in order.
+
+    Raises:
+        TableFrozen: A version that was ratified here has other content in the log.
+        CorruptLog: A foreign commit cannot be read; nothing of it is imported.
+    """
+    imported = 0
+    while True:
+        current = ctx.by_id(table.table_id)
+        version = current.head_version + 1
+        storage = ctx.storage(current.location)
+        if not storage.exists(commit_path(version)):
+            return imported
+        if current.published_version < current.head_version:
+            # Ours come first: one of them may be what was found.
+            publish_pending(ctx, current)
+        content = storage.read(commit_path(version))
+        imported += _import(ctx, current, version, content)
+
+
+def _import(ctx: Context, table: ManagedTable, version: int, content: bytes) -> int:
+    prepared = prepare_bytes(content, f"{table.location}/{commit_path(version)}")
+    for path in prepared.paths():
+        check_inside(table.location, path, table.label, table.allowed_paths)
+    with ctx.store.writing() as session:
+        rows = session.rows("lock_tables", keys=session.keys([table.table_id]))
+        locked = ManagedTable.from_row(rows[0])
+        if locked.head_version >= version:
+            # Ratified by another process in between: the same bytes mean that it was that one's publication.
+            raced = True
+        else:
+            raced = False
+            head = read_head(session, locked)
+            now = ctx.clock()
+            stamp = head.next_timestamp(now, prepared.in_commit_timestamp)
+            written = Version(version, prepared, content, stamp, now, "foreign", None, now)
+            totals, next_file_id = ratify(session, locked, written, head.totals, head.columns)
+            after = head.after(session, written, totals, next_file_id)
+            if after.protocol and after.metadata:
+                check_readable(after.protocol, after.metadata, table.label)
+            session.run("mark_published", table_id=table.table_id, version=version)
+            ctx.audit(
+                session, "import", table.location, prepared.engine, f"foreign commit, version {version}"
+            )
+    if raced:
+        if commit_content(ctx, table, version) != content:
+            freeze(
+                ctx,
+                table,
+                f"version {version} was ratified here and written by an outside writer at the same time",
+            )
+        return 0
+    telemetry.step("foreign.imported", table=table.label, version=version)
+    return 1

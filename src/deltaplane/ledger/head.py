@@ -1,0 +1,80 @@
+"""The newest version of a table: what the next commit builds on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import cast
+
+from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.pruning import PruningColumns, pruning_columns_of
+from deltaplane.ledger.ratify import Totals, Version
+from deltaplane.ledger.stores.base import Session
+from deltaplane.log.actions import Metadata, Protocol
+from deltaplane.log.jsonlines import action_from_dict, parse_json
+from deltaplane.log.properties import in_commit_timestamps_enabled
+
+__all__ = ["Head", "parse_metadata", "parse_protocol", "read_head"]
+
+
+@lru_cache(maxsize=512)
+def parse_metadata(text: str) -> Metadata:
+    """Read a metaData action as the ledger keeps it; schemas are long and repeat."""
+    return cast(Metadata, action_from_dict(parse_json(text)))
+
+
+@lru_cache(maxsize=512)
+def parse_protocol(text: str) -> Protocol:
+    """Read a protocol action as the ledger keeps it."""
+    return cast(Protocol, action_from_dict(parse_json(text)))
+
+
+@dataclass(frozen=True)
+class Head:
+    """The state at the head of a table, under its lock."""
+
+    table: ManagedTable
+    totals: Totals
+    timestamp: int
+    metadata: Metadata | None
+    protocol: Protocol | None
+    columns: PruningColumns
+
+    @property
+    def keeps_time_in_commits(self) -> bool:
+        """Whether commits must carry strictly increasing timestamps."""
+        if self.metadata is None or self.protocol is None:
+            return False
+        return in_commit_timestamps_enabled(self.protocol, self.metadata)
+
+    def next_timestamp(self, now: int, told: int | None = None) -> int:
+        """The time of the next commit: a clock that jumps back must not take the table with it."""
+        if told is not None and told > self.timestamp:
+            return told
+        return max(now, self.timestamp + 1)
+
+    def after(self, session: Session, version: Version, totals: Totals, next_file_id: int) -> Head:
+        """The head once a version has been written."""
+        metadata = next((a for a in version.prepared.actions if isinstance(a, Metadata)), self.metadata)
+        protocol = next((a for a in version.prepared.actions if isinstance(a, Protocol)), self.protocol)
+        table = replace(self.table, head_version=version.number, next_file_id=next_file_id)
+        columns = self.columns
+        if metadata is not self.metadata and metadata is not None:
+            columns = columns.extended(session, table.table_id, version.number, metadata)
+        return Head(table, totals, version.timestamp, metadata, protocol, columns)
+
+
+def read_head(session: Session, table: ManagedTable) -> Head:
+    """Read the head of a table; of a table without versions, the empty state."""
+    row = session.row("head_state", table_id=table.table_id, version=table.head_version)
+    if row is None:
+        return Head(table, Totals(), 0, None, None, PruningColumns(()))
+    files, size, vectors, timestamp, metadata, protocol = row
+    return Head(
+        table,
+        Totals(files or 0, size or 0, vectors or 0),
+        timestamp,
+        parse_metadata(metadata) if metadata else None,
+        parse_protocol(protocol) if protocol else None,
+        pruning_columns_of(session, table.table_id),
+    )

@@ -1,0 +1,149 @@
+"""A commit before it has a version: parsed, checked, summed up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltaplane.errors import CommitRefused, CorruptLog
+from deltaplane.ledger.model import Facts
+from deltaplane.log.actions import (
+    Action,
+    AddCDCFile,
+    AddFile,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+from deltaplane.log.jsonlines import action_from_dict, parse_commit
+from deltaplane.log.replay import file_key
+
+__all__ = ["Prepared", "prepare_actions", "prepare_bytes"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What somebody wants to commit to one table.
+
+    Attributes:
+        actions: What it does.
+        content: The writer's own bytes, which are published as they are; None where the ledger is the author.
+        facts: What others must know about it.
+        blind_append: It only adds, and what it adds depends on nothing in the table.
+    """
+
+    actions: tuple[Action, ...]
+    content: bytes | None
+    facts: Facts
+    blind_append: bool
+
+    @property
+    def info(self) -> Mapping[str, Any]:
+        """What the writer says about the commit."""
+        return next((a.content for a in self.actions if isinstance(a, CommitInfo)), {})
+
+    @property
+    def operation(self) -> str | None:
+        """The operation, as the writer calls it."""
+        named = self.info.get("operation")
+        return str(named) if named is not None else None
+
+    @property
+    def engine(self) -> str | None:
+        """The writer's program."""
+        named = self.info.get("engineInfo") or self.info.get("clientVersion")
+        return str(named) if named is not None else None
+
+    @property
+    def in_commit_timestamp(self) -> int | None:
+        """The commit's own time, where the table keeps it in the commit."""
+        stamp = self.info.get("inCommitTimestamp")
+        return stamp if isinstance(stamp, int) else None
+
+    def adds(self) -> list[AddFile]:
+        """The files that come."""
+        return [action for action in self.actions if isinstance(action, AddFile)]
+
+    def paths(self) -> list[str]:
+        """The paths of all files that come or go."""
+        return [action.path for action in self.actions if isinstance(action, AddFile | RemoveFile)]
+
+    def removes(self) -> list[RemoveFile]:
+        """The files that go."""
+        return [action for action in self.actions if isinstance(action, RemoveFile)]
+
+
+def prepare_bytes(content: bytes, source: str) -> Prepared:
+    """Prepare a commit whose bytes must stay as they are.
+
+    Raises:
+        CorruptLog: The bytes are not a commit.
+    """
+    return _prepared(tuple(parse_commit(content, source)), content)
+
+
+def prepare_actions(actions: Iterable[Mapping[str, Any] | Action], label: str) -> Prepared:
+    """Prepare a commit from actions, as dicts in Delta's form or as values.
+
+    Raises:
+        CommitRefused: An action is malformed, or two of them contradict each other.
+    """
+    parsed: list[Action] = []
+    for number, action in enumerate(actions, 1):
+        if not isinstance(action, Mapping):
+            parsed.append(action)
+            continue
+        try:
+            parsed.append(action_from_dict(action, f"action {number}"))
+        except CorruptLog as error:
+            raise CommitRefused(
+                f"{label}: {error}. Nothing was written. Give each action as in the log, for example "
+                f'{{"add": {{"path": …, "size": …, "partitionValues": {{}}, …}}}}.'
+            ) from None
+    _refuse_contradictions(parsed, label)
+    return _prepared(tuple(parsed), None)
+
+
+def _refuse_contradictions(actions: list[Action], label: str) -> None:
+    for kind in (Metadata, Protocol, CommitInfo):
+        if sum(isinstance(action, kind) for action in actions) > 1:
+            raise CommitRefused(
+                f"{label}: the commit has more than one {kind.kind} action. Nothing was written. Leave one."
+            )
+    seen: set[tuple[str, str]] = set()
+    for action in actions:
+        if isinstance(action, AddFile | RemoveFile):
+            if file_key(action) in seen:
+                raise CommitRefused(
+                    f"{label}: the commit names the file {action.path} twice. Nothing was written. Name "
+                    f"each file once."
+                )
+            seen.add(file_key(action))
+
+
+def _prepared(actions: tuple[Action, ...], content: bytes | None) -> Prepared:
+    facts = Facts(
+        adds=sum(isinstance(a, AddFile) for a in actions),
+        removes=sum(isinstance(a, RemoveFile) for a in actions),
+        metadata=any(isinstance(a, Metadata) for a in actions),
+        protocol=any(isinstance(a, Protocol) for a in actions),
+        apps=tuple(a.app_id for a in actions if isinstance(a, SetTransaction)),
+        domains=tuple(a.domain for a in actions if isinstance(a, DomainMetadata)),
+    )
+    return Prepared(actions, content, facts, _is_blind(actions))
+
+
+def _is_blind(actions: tuple[Action, ...]) -> bool:
+    told = next((a.content.get("isBlindAppend") for a in actions if isinstance(a, CommitInfo)), None)
+    if isinstance(told, bool):
+        return told
+    if not any(isinstance(a, AddFile) for a in actions):
+        return False
+    return all(
+        (isinstance(a, AddFile) and a.data_change) or isinstance(a, SetTransaction | CommitInfo | AddCDCFile)
+        for a in actions
+    )

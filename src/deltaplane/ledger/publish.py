@@ -1,0 +1,159 @@
+"""Publication: what the ledger ratified appears in `_delta_log`, in order and to the byte.
+
+Anybody may publish at any time. Two publishers do no harm: a name is taken once (put if absent), what is
+found there
+must be what the ledger holds, and both go upwards from the same version, so no gap can appear.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from deltaplane import telemetry
+from deltaplane.errors import CorruptLog, DeltaplaneError, TableFrozen
+from deltaplane.ledger.checkpointing import checkpoint_if_due
+from deltaplane.ledger.context import Context
+from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.names import commit_path
+from deltaplane.ledger.ratify import decompress
+from deltaplane.ledger.storage import Storage
+
+__all__ = ["commit_content", "freeze", "publish_pending", "publish_table"]
+
+_CHUNK = 200
+_LONGEST_BACKOFF_MS = 300_000
+
+
+def publish_pending(ctx: Context, table: ManagedTable) -> int:
+    """Publish what is pending of one table.
+
+    Returns:
+        The newest published version.
+
+    Raises:
+        StorageError: A file could not be written. What was ratified stays, and is published later.
+        TableFrozen: A foreign file stands where one of ours belongs.
+    """
+    return publish_table(ctx, table, {}, table.head_version)
+
+
+def publish_table(ctx: Context, table: ManagedTable, known: Mapping[int, bytes], upto: int) -> int:
+    """Publish a table's versions up to one, with the contents at hand where they are known."""
+    if table.state == "frozen":
+        raise TableFrozen(f"{table.label} is not published while it is frozen: {table.frozen_reason}")
+    storage = ctx.storage(table.location)
+    first = table.published_version + 1
+    with telemetry.span("ledger.publish", table=table.label, versions=upto - first + 1):
+        version = first
+        try:
+            while version <= upto:
+                last = min(upto, version + _CHUNK - 1)
+                for number, content in _contents(ctx, table, known, version, last):
+                    version = number
+                    _put(ctx, storage, table, number, content)
+                    telemetry.step("publish.file_written", table=table.label, version=number)
+                version = last + 1
+        except (DeltaplaneError, OSError) as error:
+            _record_failure(ctx, table, version, error)
+            raise
+        if upto >= first:
+            _mark(ctx, table, first, upto)
+        checkpoint_if_due(ctx, table, upto)
+    return upto
+
+
+def _contents(
+    ctx: Context, table: ManagedTable, known: Mapping[int, bytes], first: int, last: int
+) -> list[tuple[int, bytes]]:
+    if all(version in known for version in range(first, last + 1)):
+        return [(version, known[version]) for version in range(first, last + 1)]
+    with ctx.store.reading() as session:
+        rows = session.rows("contents", table_id=table.table_id, first=first, last=last)
+    found = [(row[0], known.get(row[0]) or decompress(row[1], row[2])) for row in rows]
+    if [version for version, _ in found] != list(range(first, last + 1)):
+        raise CorruptLog(
+            table.label,
+            f"the ledger lacks the content of a version between {first} and {last}. Nothing was published "
+            f"beyond. "
+            f"Look at it with: deltaplane ledger verify {table.label}",
+        )
+    return found
+
+
+def commit_content(ctx: Context, table: ManagedTable, version: int) -> bytes | None:
+    """The bytes of a commit as the ledger keeps them; None when it has none of that version."""
+    with ctx.store.reading() as session:
+        row = session.row("content", table_id=table.table_id, version=version)
+    return decompress(row[0], row[1]) if row else None
+
+
+def _put(ctx: Context, storage: Storage, table: ManagedTable, version: int, content: bytes) -> None:
+    path = commit_path(version)
+    if storage.put_if_absent(path, content):
+        return
+    if storage.read(path) != content:
+        freeze(
+            ctx,
+            table,
+            f"version {version} in {storage.root}/{path} was written by somebody else, and the ledger had "
+            f"ratified "
+            f"another one",
+        )
+
+
+def freeze(ctx: Context, table: ManagedTable, reason: str) -> None:
+    """Stop writes to a table whose log contradicts the ledger (invariant 8).
+
+    Raises:
+        TableFrozen: Always, once the table is frozen.
+    """
+    with ctx.store.writing() as session:
+        session.run("freeze", table_id=table.table_id, reason=reason)
+        ctx.audit(session, "freeze", table.location, None, reason)
+    raise TableFrozen(
+        f"{table.label}: {reason}. The table is frozen for writes; neither version is lost. Compare them "
+        f"with: deltaplane "
+        f"ledger verify {table.label}, then keep one with: deltaplane ledger repair {table.label} --keep "
+        f"ledger|log"
+    )
+
+
+def _mark(ctx: Context, table: ManagedTable, first: int, last: int) -> None:
+    with ctx.store.relaxed() as session:
+        session.run("mark_published", table_id=table.table_id, version=last)
+        session.run("record_published", table_id=table.table_id, first=first, last=last, now=ctx.clock())
+    telemetry.step("publish.marked", table=table.label, version=last)
+
+
+def _record_failure(ctx: Context, table: ManagedTable, version: int, error: Exception) -> None:
+    """Note why it failed, for `ledger status`; the failure itself goes on to the caller."""
+    try:
+        with ctx.store.relaxed() as session:
+            if version > table.published_version + 1:
+                session.run("mark_published", table_id=table.table_id, version=version - 1)
+                session.run(
+                    "record_published",
+                    table_id=table.table_id,
+                    first=table.published_version + 1,
+                    last=version - 1,
+                    now=ctx.clock(),
+                )
+            row = session.row("publication", table_id=table.table_id, version=version)
+            wait = _backoff_ms(row[0] if row else 0)
+            session.run(
+                "record_failure",
+                table_id=table.table_id,
+                version=version,
+                error=str(error)[:2000],
+                next_attempt_at=ctx.clock() + wait,
+            )
+    except DeltaplaneError as second:
+        telemetry.LOGGER.warning(
+            "%s: the failed publication could not be noted either: %s", table.label, second
+        )
+
+
+def _backoff_ms(attempts: int) -> int:
+    longest = min(_LONGEST_BACKOFF_MS, 1000 * 2**attempts)
+    return int(random.uniform(longest / 2, longest))  # noqa: S311 - spreads load, keeps no secret

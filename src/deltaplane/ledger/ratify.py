@@ -1,0 +1,398 @@
+"""Ratification: the rows of one version of one table, written inside a database transaction.
+
+Here a version comes to exist (invariant 1). The caller holds the table's lock and has decided which version
+it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from deltaplane.ledger.model import ACTIVE, ManagedTable
+from deltaplane.ledger.prepare import Prepared
+from deltaplane.ledger.pruning import PruningColumns
+from deltaplane.ledger.stores.base import Session
+from deltaplane.log.actions import (
+    AddFile,
+    DomainMetadata,
+    FileKey,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    SetTransaction,
+)
+from deltaplane.log.jsonlines import action_to_dict, dump_json
+from deltaplane.log.replay import file_key as logical_key
+from deltaplane.log.replay import path_key
+
+__all__ = [
+    "FILE_COLUMNS",
+    "Totals",
+    "Version",
+    "compress",
+    "decompress",
+    "file_key",
+    "ratify",
+    "records_of",
+    "vector_id",
+]
+
+FILE_COLUMNS = [
+    "table_id",
+    "file_id",
+    "added_version",
+    "removed_version",
+    "tombstone_until",
+    "file_key",
+    "size",
+    "modification_time",
+    "num_records",
+    "path",
+    "stats",
+    "partition_values",
+    "deletion_vector",
+    "tags",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
+    "deletion_timestamp",
+    "removal",
+]
+_RECORDS = '"numRecords":'
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the active files of a version, so that nobody has to count them again."""
+
+    num_files: int = 0
+    size_bytes: int = 0
+    num_vectors: int = 0
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version to be written.
+
+    Attributes:
+        number: Which version.
+        prepared: What it does.
+        content: The bytes to publish.
+        timestamp: The commit's time, later than that of the version before.
+        committed_at: When the ledger took it.
+        source: 'ledger', 'adopted' or 'foreign'.
+        transaction_id: The transaction it belongs to.
+        published_at: When it was published; None when that is still to be done.
+    """
+
+    number: int
+    prepared: Prepared
+    content: bytes
+    timestamp: int
+    committed_at: int
+    source: str
+    transaction_id: str | None = None
+    published_at: int | None = None
+
+
+def ratify(
+    session: Session, table: ManagedTable, version: Version, before: Totals, columns: PruningColumns
+) -> tuple[Totals, int]:
+    """Write a version.
+
+    Returns:
+        The sums after it, and the next free file id.
+    """
+    totals, next_file_id = _write_files(session, table, version, before, columns)
+    _write_state(session, table.table_id, version)
+    session.run("insert_commit", **_commit_values(table.table_id, version, totals))
+    session.run(
+        "insert_publication",
+        table_id=table.table_id,
+        version=version.number,
+        published_at=version.published_at,
+    )
+    session.run("advance_head", table_id=table.table_id, version=version.number, next_file_id=next_file_id)
+    return totals, next_file_id
+
+
+def _commit_values(table_id: int, version: Version, totals: Totals) -> dict[str, Any]:
+    prepared = version.prepared
+    return {
+        "table_id": table_id,
+        "version": version.number,
+        "transaction_id": version.transaction_id,
+        "source": version.source,
+        "content": compress(version.content),
+        "content_size": len(version.content),
+        "sha256": hashlib.sha256(version.content).hexdigest(),
+        "operation": prepared.operation,
+        "engine": prepared.engine,
+        "blind_append": int(prepared.blind_append),
+        "facts": prepared.facts.to_json(),
+        "committed_at": version.committed_at,
+        "commit_timestamp": version.timestamp,
+        "num_files": totals.num_files,
+        "size_bytes": totals.size_bytes,
+        "num_vectors": totals.num_vectors,
+    }
+
+
+def compress(content: bytes) -> bytes:
+    """Raw lines as they are kept."""
+    squeezed: bytes = pa.compress(content, codec="zstd", asbytes=True)
+    return squeezed
+
+
+def decompress(content: bytes, size: int) -> bytes:
+    """The raw lines again, to the byte."""
+    raw: bytes = (
+        pa.decompress(bytes(content), decompressed_size=size, codec="zstd", asbytes=True) if size else b""
+    )
+    return raw
+
+
+def file_key(key: FileKey) -> int:
+    """A short stand-in for path and deletion vector, for an index that stays small."""
+    digest = hashlib.blake2b("\0".join(key).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def records_of(stats: str | None) -> int | None:
+    """NumRecords of a statistics text."""
+    if not stats or _RECORDS[:-1] not in stats:
+        return None
+    try:
+        count = json.loads(stats).get("numRecords")
+    except (ValueError, AttributeError):
+        # Statistics may be junk: Delta does not check them either, and the file stays readable.
+        return None
+    return count if type(count) is int else None
+
+
+@dataclass(frozen=True)
+class _Known:
+    file_id: int
+    size: int
+    active: bool
+    has_vector: bool
+    tombstone: bool
+
+
+def _write_files(
+    session: Session, table: ManagedTable, version: Version, before: Totals, columns: PruningColumns
+) -> tuple[Totals, int]:
+    adds, removes = version.prepared.adds(), version.prepared.removes()
+    touched: list[AddFile | RemoveFile] = [*adds, *removes]
+    known = _known_files(session, table.table_id, [logical_key(action) for action in touched])
+    gone = _remove(session, table.table_id, version.number, removes, known)
+    gone += _supersede(session, table.table_id, version.number, adds, known)
+    strangers = [a for a in removes if not any(k.active for k in known[logical_key(a)])]
+    rows = [_add_row(table.table_id, version.number, a) for a in adds]
+    rows += [_stranger_row(table.table_id, version.number, a) for a in strangers]
+    first = table.next_file_id
+    if rows:
+        session.insert("files", FILE_COLUMNS, _numbered(rows, first))
+    columns.insert_bounds(session, table.table_id, first, adds)
+    totals = Totals(
+        before.num_files + len(adds) - len(gone),
+        before.size_bytes + sum(a.size for a in adds) - sum(k.size for k in gone),
+        before.num_vectors
+        + sum(a.deletion_vector is not None for a in adds)
+        - sum(k.has_vector for k in gone),
+    )
+    return totals, first + len(rows)
+
+
+def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:
+    for number, row in enumerate(rows, first):
+        row[1] = number
+        yield row
+
+
+def _known_files(
+    session: Session, table_id: int, keys: Sequence[FileKey]
+) -> defaultdict[FileKey, list[_Known]]:
+    known: defaultdict[FileKey, list[_Known]] = defaultdict(list)
+    if not keys:
+        return known
+    asked = set(keys)
+    hashes = session.keys([file_key(key) for key in asked])
+    for file_id, path, vector, size, removed, until in session.rows(
+        "files_by_key", table_id=table_id, keys=hashes
+    ):
+        key = (path_key(path), vector_id(vector))
+        if key in asked:
+            tombstone = removed < ACTIVE and until == ACTIVE
+            known[key].append(_Known(file_id, size, removed == ACTIVE, vector is not None, tombstone))
+    return known
+
+
+def vector_id(text: str | None) -> str:
+    """The unique id of a deletion vector as the ledger keeps it."""
+    if not text:
+        return ""
+    vector = json.loads(text)
+    base = f"{vector['storageType']}{vector['pathOrInlineDv']}"
+    return base if vector.get("offset") is None else f"{base}@{vector['offset']}"
+
+
+def _remove(
+    session: Session,
+    table_id: int,
+    version: int,
+    removes: list[RemoveFile],
+    known: dict[FileKey, list[_Known]],
+) -> list[_Known]:
+    by_note: defaultdict[tuple[int | None, str], list[int]] = defaultdict(list)
+    gone = []
+    for action in removes:
+        for file in known[logical_key(action)]:
+            if file.active:
+                by_note[action.deletion_timestamp, _removal(action)].append(file.file_id)
+                gone.append(file)
+    for (deleted_at, note), ids in by_note.items():
+        session.run(
+            "remove_files",
+            table_id=table_id,
+            version=version,
+            deletion_timestamp=deleted_at,
+            removal=note,
+            keys=session.keys(ids),
+        )
+    return gone
+
+
+def _supersede(
+    session: Session, table_id: int, version: int, adds: list[AddFile], known: dict[FileKey, list[_Known]]
+) -> list[_Known]:
+    again = [file for action in adds for file in known[logical_key(action)] if file.active]
+    revived = [file.file_id for action in adds for file in known[logical_key(action)] if file.tombstone]
+    if again:
+        ids = session.keys([file.file_id for file in again])
+        session.run("supersede_files", table_id=table_id, version=version, keys=ids)
+    if revived:
+        session.run("end_tombstones", table_id=table_id, version=version, keys=session.keys(revived))
+    return again
+
+
+def _removal(action: RemoveFile) -> str:
+    return dump_json({"dataChange": action.data_change, "extended": action.extended_file_metadata})
+
+
+def _texts(values: Any) -> str | None:
+    return None if values is None else dump_json(dict(sorted(values.items())))
+
+
+def _vector_text(action: AddFile | RemoveFile) -> str | None:
+    if action.deletion_vector is None:
+        return None
+    return dump_json(action_to_dict(action)[action.kind]["deletionVector"])
+
+
+def _add_row(table_id: int, version: int, action: AddFile) -> list[Any]:
+    return [
+        table_id,
+        0,
+        version,
+        ACTIVE,
+        ACTIVE,
+        file_key(logical_key(action)),
+        action.size,
+        action.modification_time,
+        records_of(action.stats),
+        action.path,
+        action.stats,
+        _texts(action.partition_values),
+        _vector_text(action),
+        _texts(action.tags),
+        action.base_row_id,
+        action.default_row_commit_version,
+        action.clustering_provider,
+        None,
+        None,
+    ]
+
+
+def _stranger_row(table_id: int, version: int, action: RemoveFile) -> list[Any]:
+    """A tombstone of a file that was never seen active: it came from a checkpoint or a commit before the
+    base.
+    """
+    return [
+        table_id,
+        0,
+        version,
+        version,
+        ACTIVE,
+        file_key(logical_key(action)),
+        action.size or 0,
+        0,
+        None,
+        action.path,
+        None,
+        _texts(action.partition_values or {}),
+        _vector_text(action),
+        _texts(action.tags),
+        action.base_row_id,
+        action.default_row_commit_version,
+        None,
+        action.deletion_timestamp,
+        _removal(action),
+    ]
+
+
+def _write_state(session: Session, table_id: int, version: Version) -> None:
+    apps: dict[str, SetTransaction] = {}
+    domains: dict[str, DomainMetadata] = {}
+    for action in version.prepared.actions:
+        if isinstance(action, Metadata):
+            session.run(
+                "insert_metadata", table_id=table_id, version=version.number, content=_action_text(action)
+            )
+        elif isinstance(action, Protocol):
+            session.run(
+                "insert_protocol", table_id=table_id, version=version.number, content=_action_text(action)
+            )
+        elif isinstance(action, SetTransaction):
+            apps[action.app_id] = action
+        elif isinstance(action, DomainMetadata):
+            domains[action.domain] = action
+    write_applications(session, table_id, version.number, apps.values())
+    write_domains(session, table_id, version.number, domains.values())
+
+
+def _action_text(action: Metadata | Protocol) -> str:
+    return dump_json(action_to_dict(action))
+
+
+def write_applications(session: Session, table_id: int, version: int, apps: Iterable[SetTransaction]) -> None:
+    """Note the progress of applications."""
+    for app in apps:
+        session.run(
+            "insert_app_transaction",
+            table_id=table_id,
+            app_id=app.app_id,
+            version=version,
+            app_version=app.version,
+            last_updated=app.last_updated,
+        )
+
+
+def write_domains(session: Session, table_id: int, version: int, domains: Iterable[DomainMetadata]) -> None:
+    """Note the configuration of domains."""
+    for domain in domains:
+        session.run(
+            "insert_domain",
+            table_id=table_id,
+            domain=domain.domain,
+            version=version,
+            configuration=domain.configuration,
+            removed=int(domain.removed),
+        )

@@ -1,0 +1,19 @@
+-- Typed, indexed statistics.
+
+CREATE TABLE pruning_columns (
+    table_id       BIGINT NOT NULL,
+    column_id      BIGINT NOT NULL,
+    since_version  BIGINT NOT NULL,
+    definition     TEXT NOT NULL,
+    PRIMARY KEY (table_id, column_id)
+);
+
+-- An interval [lo, hi] of order-preserving keys for every file and pruning column.
+CREATE TABLE file_bounds (
+    table_id     BIGINT NOT NULL,
+    column_id    BIGINT NOT NULL,
+    width_class  BIGINT NOT NULL,
+    lo           BIGINT NOT NULL,
+    file_id      BIGINT NOT NULL,
+    hi           BIGINT NOT NULL
+);

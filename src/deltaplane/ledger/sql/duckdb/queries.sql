@@ -1,0 +1,28 @@
+-- What DuckDB says differently.
+
+-- name: lock_tables
+-- One process, one writer at a time: the store holds a lock of its own.
+SELECT {table_columns} FROM tables WHERE table_id IN ({keys}) ORDER BY table_id
+
+-- name: keys
+SELECT unnest(CAST(:keys AS BIGINT[]))
+
+-- name: prunable
+-- A plain interval test: DuckDB scans a million rows in milliseconds.
+SELECT b.file_id FROM file_bounds b
+WHERE b.table_id = :table_id AND b.column_id = :column_id AND b.lo <= :at_most AND b.hi >= :at_least
+LIMIT :limit
+
+-- name: files_by_id
+SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
+    coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
+FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+    AND file_id IN (SELECT unnest(CAST(:keys AS BIGINT[])))
+
+-- name: files_before
+SELECT file_id FROM files
+WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
+LIMIT :limit
+
+-- name: ledger_present
+SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'

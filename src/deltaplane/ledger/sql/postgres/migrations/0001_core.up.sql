@@ -1,0 +1,126 @@
+-- Tables, commits, files and their history.
+
+CREATE TABLE schema_versions (
+    version     BIGINT PRIMARY KEY,
+    name        TEXT NOT NULL,
+    applied_at  BIGINT NOT NULL,
+    applied_by  TEXT NOT NULL
+);
+
+CREATE TABLE tables (
+    table_id            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    location            TEXT COLLATE "C" NOT NULL UNIQUE,
+    name                TEXT UNIQUE,
+    state               TEXT NOT NULL CHECK (state IN ('adopting', 'managed', 'frozen')),
+    frozen_reason       TEXT,
+    foreign_commits     TEXT NOT NULL CHECK (foreign_commits IN ('import', 'refuse')),
+    allowed_paths       TEXT NOT NULL,
+    base_version        BIGINT NOT NULL,
+    head_version        BIGINT NOT NULL,
+    published_version   BIGINT NOT NULL,
+    checkpoint_version  BIGINT NOT NULL,
+    next_file_id        BIGINT NOT NULL,
+    managed_since       BIGINT NOT NULL
+);
+
+-- One row for every attempt to commit that reached COMMIT, over one table or many. 'abandoned' is written by whoever finds
+-- out that a transaction of unknown outcome did not take place: the primary key lets only one of the two stories be told.
+CREATE TABLE transactions (
+    transaction_id  TEXT PRIMARY KEY,
+    state           TEXT NOT NULL CHECK (state IN ('committed', 'abandoned')),
+    author          TEXT,
+    message         TEXT,
+    origin          TEXT NOT NULL,
+    committed_at    BIGINT NOT NULL,
+    table_count     BIGINT NOT NULL
+);
+
+CREATE TABLE commits (
+    table_id          BIGINT NOT NULL REFERENCES tables (table_id),
+    version           BIGINT NOT NULL,
+    transaction_id    TEXT REFERENCES transactions (transaction_id),
+    source            TEXT NOT NULL CHECK (source IN ('ledger', 'adopted', 'foreign')),
+    content           BYTEA NOT NULL,
+    content_size      BIGINT NOT NULL,
+    sha256            TEXT NOT NULL,
+    operation         TEXT,
+    engine            TEXT,
+    blind_append      BIGINT NOT NULL,
+    facts             TEXT NOT NULL,
+    committed_at      BIGINT NOT NULL,
+    commit_timestamp  BIGINT NOT NULL,
+    num_files         BIGINT,
+    size_bytes        BIGINT,
+    num_vectors       BIGINT,
+    PRIMARY KEY (table_id, version)
+);
+CREATE INDEX commits_by_transaction ON commits (transaction_id);
+CREATE INDEX commits_by_time ON commits (table_id, commit_timestamp);
+
+CREATE TABLE publications (
+    table_id         BIGINT NOT NULL,
+    version          BIGINT NOT NULL,
+    published_at     BIGINT,
+    attempts         BIGINT NOT NULL,
+    last_error       TEXT,
+    next_attempt_at  BIGINT NOT NULL,
+    PRIMARY KEY (table_id, version)
+);
+CREATE INDEX publications_pending ON publications (table_id, version) WHERE published_at IS NULL;
+
+CREATE TABLE protocols (
+    table_id  BIGINT NOT NULL,
+    version   BIGINT NOT NULL,
+    content   TEXT NOT NULL,
+    PRIMARY KEY (table_id, version)
+);
+
+CREATE TABLE metadata (
+    table_id  BIGINT NOT NULL,
+    version   BIGINT NOT NULL,
+    content   TEXT NOT NULL,
+    PRIMARY KEY (table_id, version)
+);
+
+CREATE TABLE app_transactions (
+    table_id      BIGINT NOT NULL,
+    app_id        TEXT COLLATE "C" NOT NULL,
+    version       BIGINT NOT NULL,
+    app_version   BIGINT NOT NULL,
+    last_updated  BIGINT,
+    PRIMARY KEY (table_id, app_id, version)
+);
+
+CREATE TABLE domains (
+    table_id       BIGINT NOT NULL,
+    domain         TEXT COLLATE "C" NOT NULL,
+    version        BIGINT NOT NULL,
+    configuration  TEXT NOT NULL,
+    removed        BIGINT NOT NULL,
+    PRIMARY KEY (table_id, domain, version)
+);
+
+-- Active at version v: added_version <= v AND removed_version > v. A tombstone is visible from removed_version up to, not including, tombstone_until.
+CREATE TABLE files (
+    table_id                    BIGINT NOT NULL,
+    file_id                     BIGINT NOT NULL,
+    added_version               BIGINT NOT NULL,
+    removed_version             BIGINT NOT NULL,
+    tombstone_until             BIGINT NOT NULL,
+    file_key                    BIGINT NOT NULL,
+    size                        BIGINT NOT NULL,
+    modification_time           BIGINT NOT NULL,
+    num_records                 BIGINT,
+    path                        TEXT COLLATE "C" NOT NULL,
+    stats                       TEXT,
+    partition_values            TEXT NOT NULL,
+    deletion_vector             TEXT COLLATE "C",
+    tags                        TEXT,
+    base_row_id                 BIGINT,
+    default_row_commit_version  BIGINT,
+    clustering_provider         TEXT,
+    deletion_timestamp          BIGINT,
+    removal                     TEXT,
+    PRIMARY KEY (table_id, file_id)
+);
+CREATE INDEX files_by_key ON files (table_id, file_key);

@@ -1,0 +1,304 @@
+-- Statements of the ledger, for every database. Values are named :like_this. What differs is in <engine>/queries.sql, which wins.
+
+-- name: schema_version
+-- The newest migration that has been applied.
+SELECT max(version) FROM schema_versions
+
+-- name: record_schema_version
+INSERT INTO schema_versions (version, name, applied_at, applied_by) VALUES (:version, :name, :now, :by)
+
+-- name: forget_schema_version
+DELETE FROM schema_versions WHERE version = :version
+
+-- name: table_by_location
+SELECT {table_columns} FROM tables WHERE location = :location
+
+-- name: table_by_name
+SELECT {table_columns} FROM tables WHERE name = :name
+
+-- name: table_by_id
+SELECT {table_columns} FROM tables WHERE table_id = :table_id
+
+-- name: all_tables
+SELECT {table_columns} FROM tables ORDER BY location
+
+-- name: insert_table
+INSERT INTO tables (location, name, state, foreign_commits, allowed_paths, base_version, head_version, published_version,
+    checkpoint_version, next_file_id, managed_since)
+VALUES (:location, :name, :state, :foreign_commits, :allowed_paths, -1, -1, -1, -1, 0, :now)
+ON CONFLICT DO NOTHING
+RETURNING table_id
+
+-- name: advance_head
+UPDATE tables SET head_version = :version, next_file_id = :next_file_id WHERE table_id = :table_id
+
+-- name: set_base
+UPDATE tables SET base_version = :version WHERE table_id = :table_id
+
+-- name: set_next_file_id
+UPDATE tables SET next_file_id = :next_file_id WHERE table_id = :table_id
+
+-- name: finish_adoption
+UPDATE tables SET state = 'managed', base_version = :base, head_version = :head, published_version = :head,
+    checkpoint_version = :checkpoint, next_file_id = :next_file_id WHERE table_id = :table_id
+
+-- name: mark_published
+-- Never backwards: two publishers may finish in either order.
+UPDATE tables SET published_version = :version WHERE table_id = :table_id AND published_version < :version
+
+-- name: set_published
+UPDATE tables SET published_version = :version WHERE table_id = :table_id
+
+-- name: mark_checkpoint
+UPDATE tables SET checkpoint_version = :version WHERE table_id = :table_id AND checkpoint_version < :version
+
+-- name: freeze
+UPDATE tables SET state = 'frozen', frozen_reason = :reason WHERE table_id = :table_id
+
+-- name: thaw
+UPDATE tables SET state = 'managed', frozen_reason = NULL WHERE table_id = :table_id
+
+-- name: set_policy
+UPDATE tables SET foreign_commits = :foreign_commits WHERE table_id = :table_id
+
+-- name: set_name
+UPDATE tables SET name = :name WHERE table_id = :table_id
+
+-- name: insert_transaction
+INSERT INTO transactions (transaction_id, state, author, message, origin, committed_at, table_count)
+VALUES (:transaction_id, :state, :author, :message, :origin, :now, :table_count)
+ON CONFLICT (transaction_id) DO NOTHING
+
+-- name: transaction_by_id
+SELECT transaction_id, state, author, message, origin, committed_at, table_count
+FROM transactions WHERE transaction_id = :transaction_id
+
+-- name: commits_of_transaction
+SELECT t.location, t.name, c.version FROM commits c JOIN tables t ON t.table_id = c.table_id
+WHERE c.transaction_id = :transaction_id ORDER BY t.location, c.version
+
+-- name: insert_commit
+INSERT INTO commits (table_id, version, transaction_id, source, content, content_size, sha256, operation, engine, blind_append,
+    facts, committed_at, commit_timestamp, num_files, size_bytes, num_vectors)
+VALUES (:table_id, :version, :transaction_id, :source, :content, :content_size, :sha256, :operation, :engine, :blind_append,
+    :facts, :committed_at, :commit_timestamp, :num_files, :size_bytes, :num_vectors)
+
+-- name: insert_publication
+INSERT INTO publications (table_id, version, published_at, attempts, last_error, next_attempt_at)
+VALUES (:table_id, :version, :published_at, 0, NULL, 0)
+
+-- name: commit_totals
+SELECT version, num_files, size_bytes, num_vectors, commit_timestamp
+FROM commits WHERE table_id = :table_id AND version = :version
+
+-- name: head_state
+-- What the next commit builds on, in one round trip.
+SELECT c.num_files, c.size_bytes, c.num_vectors, c.commit_timestamp,
+    (SELECT m.content FROM metadata m WHERE m.table_id = c.table_id ORDER BY m.version DESC LIMIT 1),
+    (SELECT p.content FROM protocols p WHERE p.table_id = c.table_id ORDER BY p.version DESC LIMIT 1)
+FROM commits c WHERE c.table_id = :table_id AND c.version = :version
+
+-- name: winners
+SELECT c.version, c.operation, c.engine, c.facts, c.committed_at, c.source, x.author, x.message
+FROM commits c LEFT JOIN transactions x ON x.transaction_id = c.transaction_id
+WHERE c.table_id = :table_id AND c.version > :version ORDER BY c.version
+
+-- name: content
+SELECT content, content_size, sha256 FROM commits WHERE table_id = :table_id AND version = :version
+
+-- name: contents
+SELECT version, content, content_size, sha256 FROM commits
+WHERE table_id = :table_id AND version BETWEEN :first AND :last ORDER BY version
+
+-- name: commit_hashes
+SELECT version, sha256, content_size FROM commits WHERE table_id = :table_id AND version >= :first ORDER BY version
+
+-- name: version_at
+SELECT max(version) FROM commits WHERE table_id = :table_id AND commit_timestamp <= :timestamp
+
+-- name: time_range
+SELECT min(commit_timestamp), max(commit_timestamp) FROM commits
+WHERE table_id = :table_id AND version >= (SELECT base_version FROM tables WHERE table_id = :table_id)
+
+-- name: history
+SELECT c.version, c.transaction_id, c.source, c.operation, c.engine, c.facts, c.committed_at, c.commit_timestamp, c.num_files,
+    c.size_bytes, c.sha256, x.author, x.message, x.origin, x.table_count, p.published_at
+FROM commits c
+LEFT JOIN transactions x ON x.transaction_id = c.transaction_id
+LEFT JOIN publications p ON p.table_id = c.table_id AND p.version = c.version
+WHERE c.table_id = :table_id ORDER BY c.version DESC LIMIT :limit
+
+-- name: pending
+SELECT p.version, p.attempts, p.last_error, p.next_attempt_at, c.committed_at
+FROM publications p JOIN commits c ON c.table_id = p.table_id AND c.version = p.version
+WHERE p.table_id = :table_id AND p.published_at IS NULL ORDER BY p.version LIMIT :limit
+
+-- name: record_published
+UPDATE publications SET published_at = :now, last_error = NULL
+WHERE table_id = :table_id AND version BETWEEN :first AND :last AND published_at IS NULL
+
+-- name: record_failure
+UPDATE publications SET attempts = attempts + 1, last_error = :error, next_attempt_at = :next_attempt_at
+WHERE table_id = :table_id AND version = :version
+
+-- name: lag
+SELECT t.table_id, t.location, t.name, t.state, t.frozen_reason, t.head_version, t.published_version, t.checkpoint_version,
+    min(c.committed_at), max(p.attempts), max(p.last_error), count(p.version)
+FROM tables t
+LEFT JOIN publications p ON p.table_id = t.table_id AND p.published_at IS NULL
+LEFT JOIN commits c ON c.table_id = p.table_id AND c.version = p.version
+GROUP BY t.table_id, t.location, t.name, t.state, t.frozen_reason, t.head_version, t.published_version, t.checkpoint_version
+ORDER BY t.location
+
+-- name: insert_protocol
+INSERT INTO protocols (table_id, version, content) VALUES (:table_id, :version, :content)
+
+-- name: protocol_at
+SELECT content FROM protocols WHERE table_id = :table_id AND version <= :version ORDER BY version DESC LIMIT 1
+
+-- name: insert_metadata
+INSERT INTO metadata (table_id, version, content) VALUES (:table_id, :version, :content)
+
+-- name: metadata_at
+SELECT content FROM metadata WHERE table_id = :table_id AND version <= :version ORDER BY version DESC LIMIT 1
+
+-- name: insert_app_transaction
+INSERT INTO app_transactions (table_id, app_id, version, app_version, last_updated)
+VALUES (:table_id, :app_id, :version, :app_version, :last_updated)
+
+-- name: app_transactions_at
+SELECT a.app_id, a.app_version, a.last_updated FROM app_transactions a
+WHERE a.table_id = :table_id AND a.version = (SELECT max(b.version) FROM app_transactions b
+    WHERE b.table_id = a.table_id AND b.app_id = a.app_id AND b.version <= :version)
+ORDER BY a.app_id
+
+-- name: insert_domain
+INSERT INTO domains (table_id, domain, version, configuration, removed)
+VALUES (:table_id, :domain, :version, :configuration, :removed)
+
+-- name: domains_at
+SELECT d.domain, d.configuration FROM domains d
+WHERE d.table_id = :table_id AND d.removed = 0 AND d.version = (SELECT max(e.version) FROM domains e
+    WHERE e.table_id = d.table_id AND e.domain = d.domain AND e.version <= :version)
+ORDER BY d.domain
+
+-- name: files_by_key
+-- Everything that is or was known under these keys.
+SELECT file_id, path, deletion_vector, size, removed_version, tombstone_until FROM files
+WHERE table_id = :table_id AND file_key IN ({keys})
+
+-- name: remove_files
+UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807,
+    deletion_timestamp = :deletion_timestamp, removal = :removal
+WHERE table_id = :table_id AND file_id IN ({keys})
+
+-- name: supersede_files
+-- Replaced by a newer add of the same file: no tombstone.
+UPDATE files SET removed_version = :version, tombstone_until = :version
+WHERE table_id = :table_id AND file_id IN ({keys})
+
+-- name: end_tombstones
+UPDATE files SET tombstone_until = :version WHERE table_id = :table_id AND file_id IN ({keys})
+
+-- name: files_narrow
+-- What most readers ask for; other columns cost time per million rows, so they are left out where a table has none.
+SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
+FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+
+-- name: files_full
+-- What a checkpoint holds, in an order of its own so that the same state gives the same bytes.
+SELECT path, partition_values, size, modification_time, coalesce(stats, '') AS stats, coalesce(tags, '') AS tags,
+    coalesce(deletion_vector, '') AS deletion_vector, coalesce(base_row_id, -1) AS base_row_id,
+    coalesce(default_row_commit_version, -1) AS default_row_commit_version,
+    coalesce(clustering_provider, '') AS clustering_provider
+FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+ORDER BY path, deletion_vector
+
+-- name: tombstones_full
+SELECT path, partition_values, size, coalesce(tags, '') AS tags, coalesce(deletion_vector, '') AS deletion_vector,
+    coalesce(base_row_id, -1) AS base_row_id, coalesce(default_row_commit_version, -1) AS default_row_commit_version,
+    coalesce(deletion_timestamp, -1) AS deletion_timestamp, coalesce(removal, '') AS removal
+FROM files WHERE table_id = :table_id AND removed_version <= :version AND tombstone_until > :version
+    AND coalesce(deletion_timestamp, 0) > :expired_before
+ORDER BY path, deletion_vector
+
+-- name: file_ids
+SELECT file_id FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+
+-- name: count_files
+SELECT count(*), coalesce(sum(size), 0), count(deletion_vector), count(num_records), coalesce(sum(num_records), 0) FROM files
+WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+
+-- name: insert_pruning_column
+INSERT INTO pruning_columns (table_id, column_id, since_version, definition)
+VALUES (:table_id, :column_id, :since_version, :definition)
+
+-- name: pruning_columns
+SELECT column_id, since_version, definition FROM pruning_columns WHERE table_id = :table_id ORDER BY column_id
+
+-- name: take_lease
+INSERT INTO leases (name, holder, expires_at) VALUES (:name, :holder, :expires_at)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+WHERE leases.holder = excluded.holder OR leases.expires_at < :now
+RETURNING holder
+
+-- name: drop_lease
+DELETE FROM leases WHERE name = :name AND holder = :holder
+
+-- name: leases
+SELECT name, holder, expires_at FROM leases ORDER BY name
+
+-- name: insert_audit
+INSERT INTO audit (happened_at, action, location, author, origin, detail)
+VALUES (:now, :action, :location, :author, :origin, :detail)
+
+-- name: audit_trail
+SELECT happened_at, action, location, author, origin, detail FROM audit ORDER BY audit_id DESC LIMIT :limit
+
+-- name: delete_table
+DELETE FROM tables WHERE table_id = :table_id
+
+-- name: delete_commits
+DELETE FROM commits WHERE table_id = :table_id AND version >= :version
+
+-- name: delete_publications
+DELETE FROM publications WHERE table_id = :table_id AND version >= :version
+
+-- name: delete_protocols
+DELETE FROM protocols WHERE table_id = :table_id AND version >= :version
+
+-- name: delete_metadata
+DELETE FROM metadata WHERE table_id = :table_id AND version >= :version
+
+-- name: delete_app_transactions
+DELETE FROM app_transactions WHERE table_id = :table_id AND version >= :version
+
+-- name: delete_domains
+DELETE FROM domains WHERE table_id = :table_id AND version >= :version
+
+-- name: delete_bounds
+DELETE FROM file_bounds WHERE table_id = :table_id AND file_id IN
+    (SELECT file_id FROM files WHERE table_id = :table_id AND added_version >= :version)
+
+-- name: delete_files
+DELETE FROM files WHERE table_id = :table_id AND added_version >= :version
+
+-- name: revive_files
+-- Undoes the removals of the versions that go.
+UPDATE files SET removed_version = 9223372036854775807, tombstone_until = 9223372036854775807, deletion_timestamp = NULL,
+    removal = NULL
+WHERE table_id = :table_id AND removed_version >= :version AND added_version < :version
+
+-- name: revive_tombstones
+UPDATE files SET tombstone_until = 9223372036854775807
+WHERE table_id = :table_id AND tombstone_until >= :version AND tombstone_until < 9223372036854775807
+    AND removed_version < :version
+
+-- name: delete_all_bounds
+DELETE FROM file_bounds WHERE table_id = :table_id
+
+-- name: delete_pruning_columns
+DELETE FROM pruning_columns WHERE table_id = :table_id
+
+-- name: publication
+SELECT attempts, last_error, next_attempt_at, published_at FROM publications WHERE table_id = :table_id AND version = :version

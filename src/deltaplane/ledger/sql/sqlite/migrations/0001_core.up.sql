@@ -1,0 +1,127 @@
+-- Tables, commits, files and their history.
+
+CREATE TABLE schema_versions (
+    version     INTEGER PRIMARY KEY,
+    name        TEXT NOT NULL,
+    applied_at  INTEGER NOT NULL,
+    applied_by  TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE tables (
+    table_id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    location            TEXT NOT NULL UNIQUE,
+    name                TEXT UNIQUE,
+    state               TEXT NOT NULL CHECK (state IN ('adopting', 'managed', 'frozen')),
+    frozen_reason       TEXT,
+    foreign_commits     TEXT NOT NULL CHECK (foreign_commits IN ('import', 'refuse')),
+    allowed_paths       TEXT NOT NULL,
+    base_version        INTEGER NOT NULL,
+    head_version        INTEGER NOT NULL,
+    published_version   INTEGER NOT NULL,
+    checkpoint_version  INTEGER NOT NULL,
+    next_file_id        INTEGER NOT NULL,
+    managed_since       INTEGER NOT NULL
+) STRICT;
+
+-- One row for every attempt to commit that reached COMMIT, over one table or many. 'abandoned' is written by whoever finds
+-- out that a transaction of unknown outcome did not take place: the primary key lets only one of the two stories be told.
+CREATE TABLE transactions (
+    transaction_id  TEXT PRIMARY KEY,
+    state           TEXT NOT NULL CHECK (state IN ('committed', 'abandoned')),
+    author          TEXT,
+    message         TEXT,
+    origin          TEXT NOT NULL,
+    committed_at    INTEGER NOT NULL,
+    table_count     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE commits (
+    table_id          INTEGER NOT NULL REFERENCES tables (table_id),
+    version           INTEGER NOT NULL,
+    transaction_id    TEXT REFERENCES transactions (transaction_id),
+    source            TEXT NOT NULL CHECK (source IN ('ledger', 'adopted', 'foreign')),
+    content           BLOB NOT NULL,
+    content_size      INTEGER NOT NULL,
+    sha256            TEXT NOT NULL,
+    operation         TEXT,
+    engine            TEXT,
+    blind_append      INTEGER NOT NULL,
+    facts             TEXT NOT NULL,
+    committed_at      INTEGER NOT NULL,
+    commit_timestamp  INTEGER NOT NULL,
+    num_files         INTEGER,
+    size_bytes        INTEGER,
+    num_vectors       INTEGER,
+    PRIMARY KEY (table_id, version)
+) STRICT;
+CREATE INDEX commits_by_transaction ON commits (transaction_id);
+CREATE INDEX commits_by_time ON commits (table_id, commit_timestamp);
+
+CREATE TABLE publications (
+    table_id         INTEGER NOT NULL,
+    version          INTEGER NOT NULL,
+    published_at     INTEGER,
+    attempts         INTEGER NOT NULL,
+    last_error       TEXT,
+    next_attempt_at  INTEGER NOT NULL,
+    PRIMARY KEY (table_id, version)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX publications_pending ON publications (table_id, version) WHERE published_at IS NULL;
+
+CREATE TABLE protocols (
+    table_id  INTEGER NOT NULL,
+    version   INTEGER NOT NULL,
+    content   TEXT NOT NULL,
+    PRIMARY KEY (table_id, version)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE metadata (
+    table_id  INTEGER NOT NULL,
+    version   INTEGER NOT NULL,
+    content   TEXT NOT NULL,
+    PRIMARY KEY (table_id, version)
+) STRICT;
+
+CREATE TABLE app_transactions (
+    table_id      INTEGER NOT NULL,
+    app_id        TEXT NOT NULL,
+    version       INTEGER NOT NULL,
+    app_version   INTEGER NOT NULL,
+    last_updated  INTEGER,
+    PRIMARY KEY (table_id, app_id, version)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE domains (
+    table_id       INTEGER NOT NULL,
+    domain         TEXT NOT NULL,
+    version        INTEGER NOT NULL,
+    configuration  TEXT NOT NULL,
+    removed        INTEGER NOT NULL,
+    PRIMARY KEY (table_id, domain, version)
+) STRICT, WITHOUT ROWID;
+
+-- Active at version v: added_version <= v AND removed_version > v. Clustered by table, so that opening one table reads
+-- only its own pages. A tombstone is visible from removed_version up to, not including, tombstone_until.
+CREATE TABLE files (
+    table_id                    INTEGER NOT NULL,
+    file_id                     INTEGER NOT NULL,
+    added_version               INTEGER NOT NULL,
+    removed_version             INTEGER NOT NULL,
+    tombstone_until             INTEGER NOT NULL,
+    file_key                    INTEGER NOT NULL,
+    size                        INTEGER NOT NULL,
+    modification_time           INTEGER NOT NULL,
+    num_records                 INTEGER,
+    path                        TEXT NOT NULL,
+    stats                       TEXT,
+    partition_values            TEXT NOT NULL,
+    deletion_vector             TEXT,
+    tags                        TEXT,
+    base_row_id                 INTEGER,
+    default_row_commit_version  INTEGER,
+    clustering_provider         TEXT,
+    deletion_timestamp          INTEGER,
+    removal                     TEXT,
+    PRIMARY KEY (table_id, file_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX files_by_key ON files (table_id, file_key);

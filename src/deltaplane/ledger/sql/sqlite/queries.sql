@@ -1,0 +1,28 @@
+-- What SQLite says differently.
+
+-- name: lock_tables
+-- BEGIN IMMEDIATE has locked the whole database already.
+SELECT {table_columns} FROM tables WHERE table_id IN ({keys}) ORDER BY table_id
+
+-- name: keys
+SELECT value FROM json_each(:keys)
+
+-- name: prunable
+SELECT b.file_id FROM json_each(:ranges) r CROSS JOIN file_bounds b
+WHERE b.table_id = :table_id AND b.column_id = :column_id AND b.width_class = json_extract(r.value, '$[0]')
+    AND b.lo >= json_extract(r.value, '$[1]') AND b.lo <= json_extract(r.value, '$[2]') AND b.hi >= :at_least
+LIMIT :limit
+
+-- name: files_by_id
+SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
+    coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
+FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+    AND file_id IN (SELECT value FROM json_each(:keys))
+
+-- name: files_before
+SELECT file_id FROM files
+WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
+LIMIT :limit
+
+-- name: ledger_present
+SELECT 1 FROM sqlite_master WHERE name = 'schema_versions'

@@ -1,0 +1,109 @@
+"""What the ledger asks of a database.
+
+A store opens one database and gives out sessions. Everything else, which rows there are and what they mean,
+is the
+same on every database and lives outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from deltaplane.errors import LedgerError
+
+__all__ = ["ConnectionLost", "Session", "Store", "WriteContention"]
+
+Row = tuple[Any, ...]
+
+
+class ConnectionLost(LedgerError):
+    """The connection broke. Before COMMIT nothing took place; during COMMIT the outcome is unknown."""
+
+    def __init__(self, cause_text: str, *, during_commit: bool = False) -> None:
+        self.during_commit = during_commit
+        super().__init__(f"The connection to the ledger's database broke: {cause_text}")
+
+
+class WriteContention(LedgerError):
+    """The database rolled the transaction back in favour of another. It may be repeated as it is."""
+
+
+class Session(Protocol):
+    """One database transaction."""
+
+    def rows(self, query: str, **values: Any) -> list[Row]:
+        """Run a named statement and give all its rows."""
+        ...
+
+    def row(self, query: str, **values: Any) -> Row | None:
+        """Run a named statement and give its first row."""
+        ...
+
+    def run(self, query: str, **values: Any) -> int:
+        """Run a named statement and give the number of rows it touched."""
+        ...
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Put many rows into a table, in the fastest way that the database has."""
+        ...
+
+    def script(self, text: str) -> None:
+        """Run the statements of a migration."""
+        ...
+
+    def keys(self, values: Sequence[int]) -> Any:
+        """A list of integers as one value for {keys}."""
+        ...
+
+
+class Store(Protocol):
+    """One database that holds a ledger."""
+
+    engine: str
+
+    def writing(self) -> AbstractContextManager[Session]:
+        """A transaction that writes; committed at the end, rolled back on an exception.
+
+        Raises:
+            ConnectionLost: With `during_commit` when nobody knows how it ended.
+            WriteContention: Rolled back; it may be repeated.
+        """
+        ...
+
+    def relaxed(self) -> AbstractContextManager[Session]:
+        """Like `writing`, for notes that may be lost in a power failure because they can be found out
+        again.
+        """
+        ...
+
+    def reading(self) -> AbstractContextManager[Session]:
+        """A transaction that only reads, from one moment."""
+        ...
+
+    def arrow(self, query: str, *, optional: str = "", **values: Any) -> Iterator[pa.RecordBatch]:
+        """Run a wide read; the batches are read as they are asked for."""
+        ...
+
+    def has_ledger(self) -> bool:
+        """Whether the database holds the ledger's tables."""
+        ...
+
+    def now(self) -> int:
+        """The database's clock where it has one, in milliseconds: leases of several machines are compared
+        with it.
+        """
+        ...
+
+    def prune_values(
+        self, ranges: Sequence[tuple[int, int, int]], at_least: int, at_most: int
+    ) -> Mapping[str, Any]:
+        """The values of the statement `prunable`."""
+        ...
+
+    def close(self) -> None:
+        """Give back every connection."""
+        ...

@@ -1,0 +1,174 @@
+"""The ledger on DuckDB: one file, one process. Reads are the fastest of all."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from deltaplane.errors import LedgerUnavailable
+from deltaplane.ledger.queries import Queries, load_queries
+from deltaplane.ledger.stores.base import Row, WriteContention
+from deltaplane.ledger.uri import LedgerUri
+
+__all__ = ["DuckdbStore"]
+
+_APPEND_FROM = 50  # from here on an Arrow batch beats row by row
+_BATCH_ROWS = 65_536
+
+
+class _DuckdbSession:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, queries: Queries) -> None:
+        self._cursor = cursor
+        self._queries = queries
+
+    def _execute(self, query: str, values: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
+        return self._cursor.execute(self._queries.text(query), dict(values))
+
+    def rows(self, query: str, **values: Any) -> list[Row]:
+        return self._execute(query, values).fetchall()
+
+    def row(self, query: str, **values: Any) -> Row | None:
+        found: Row | None = self._execute(query, values).fetchone()
+        return found
+
+    def run(self, query: str, **values: Any) -> int:
+        counted = self._execute(query, values).fetchone()
+        return int(counted[0]) if counted and isinstance(counted[0], int) else 0
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        content = list(rows)
+        names = ", ".join(columns)
+        if len(content) < _APPEND_FROM:
+            marks = ", ".join("?" * len(columns))
+            for row in content:
+                self._cursor.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(row))  # noqa: S608
+            return
+        arrays = {name: [row[i] for row in content] for i, name in enumerate(columns)}
+        self._cursor.register("incoming", pa.table(arrays))
+        self._cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")  # noqa: S608
+        self._cursor.unregister("incoming")
+
+    def script(self, text: str) -> None:
+        self._cursor.execute(text)
+
+    def keys(self, values: Sequence[int]) -> list[int]:
+        return list(values)
+
+
+class DuckdbStore:
+    """A ledger in a file of DuckDB. A second process is refused; threads of one take turns at writing."""
+
+    engine = "duckdb"
+
+    def __init__(self, uri: LedgerUri) -> None:
+        self._path = os.path.abspath(uri.target)
+        self._queries = load_queries("duckdb", "dollar")
+        self._writer = threading.RLock()
+        self._root: duckdb.DuckDBPyConnection | None = None
+
+    def __repr__(self) -> str:
+        return f"DuckdbStore({self._path!r})"
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        with self._writer:
+            if self._root is None:
+                self._root = self._open()
+            return self._root.cursor()
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        try:
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+            return duckdb.connect(self._path, config={"preserve_insertion_order": "true"})
+        except (duckdb.Error, OSError) as error:
+            text = str(error)
+            if "lock" in text.lower():
+                raise LedgerUnavailable(
+                    f"{self._path}: another process has this ledger open, and DuckDB serves one process at "
+                    f"a time. "
+                    f"Nothing was changed. Close the other one, or keep the ledger on SQLite or PostgreSQL, "
+                    f"which "
+                    f"serve many."
+                ) from error
+            raise LedgerUnavailable(
+                f"{self._path}: DuckDB cannot open the ledger: {text.splitlines()[0]}. Nothing was changed. "
+                f"Check the "
+                f"path, its permissions and the free space of the disk."
+            ) from error
+
+    @contextmanager
+    def _session(self) -> Iterator[_DuckdbSession]:
+        cursor = self._cursor()
+        try:
+            cursor.execute("BEGIN TRANSACTION")
+            yield _DuckdbSession(cursor, self._queries)
+            cursor.execute("COMMIT")
+        except BaseException as error:
+            self._abort(cursor)
+            if isinstance(error, duckdb.TransactionException):
+                raise WriteContention(f"{self._path}: {error}") from error
+            if isinstance(error, duckdb.IOException | duckdb.FatalException):
+                raise LedgerUnavailable(
+                    f"{self._path}: DuckDB could not do it: {str(error).splitlines()[0]}. The transaction "
+                    f"was rolled "
+                    f"back. Check the free space of the disk, and open the ledger anew."
+                ) from error
+            raise
+        finally:
+            cursor.close()
+
+    def _abort(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        try:
+            cursor.execute("ROLLBACK")
+        except duckdb.Error:
+            # A failed COMMIT has ended the transaction already.
+            return
+
+    @contextmanager
+    def writing(self) -> Iterator[_DuckdbSession]:
+        with self._writer, self._session() as session:
+            yield session
+
+    @contextmanager
+    def relaxed(self) -> Iterator[_DuckdbSession]:
+        with self.writing() as session:
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[_DuckdbSession]:
+        with self._session() as session:
+            yield session
+
+    def arrow(self, query: str, *, optional: str = "", **values: Any) -> Iterator[pa.RecordBatch]:
+        with self._cursor() as cursor:
+            text = self._queries.text(query, optional)
+            yield from cursor.execute(text, values).to_arrow_reader(_BATCH_ROWS)
+
+    def has_ledger(self) -> bool:
+        cursor = self._cursor()
+        found = cursor.execute(
+            "SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'"
+        ).fetchone()
+        cursor.close()
+        return found is not None
+
+    def now(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def prune_values(
+        self, ranges: Sequence[tuple[int, int, int]], at_least: int, at_most: int
+    ) -> Mapping[str, Any]:
+        return {"at_least": at_least, "at_most": at_most}
+
+    def close(self) -> None:
+        with self._writer:
+            if self._root is not None:
+                self._root.close()
+                self._root = None

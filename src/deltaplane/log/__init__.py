@@ -1,0 +1,1 @@
+"""The Delta protocol, pure: actions, replay, checkpoints, features, conflicts, statistics."""
