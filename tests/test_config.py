@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deltaplane.config import Config, SparkSettings, load_config
+from deltaplane.config import AlertSettings, Config, LedgerSettings, SparkSettings, load_config
 from deltaplane.errors import ConfigError
 from deltaplane.schema import Waiver
 from deltaplane.schema.frozen import FrozenMap
@@ -27,6 +27,17 @@ spark.memory.fraction = 0.5
 
 [catalogs]
 dev = "spark_catalog"
+
+[ledger]
+uri = "deltasql://sqlite//lake/ledger.db"
+
+[ledger.alerts]
+max_lag_versions = 50
+max_lag_seconds = 12.5
+max_attempts = false
+frozen = false
+failed = true
+webhook = "https://chat.example/hook"
 
 [[waivers]]
 code = "DS102"
@@ -59,6 +70,19 @@ SETTINGS = Config(
         Waiver("DS102", "silver.customers", "nickname", "moved to profiles"),
         Waiver("PR101", "silver.customers", None, "all readers are new"),
     ),
+    ledger=LedgerSettings(
+        "deltasql://sqlite//lake/ledger.db",
+        AlertSettings(
+            (
+                ("max_lag_versions", 50),
+                ("max_lag_seconds", 12.5),
+                ("max_attempts", None),
+                ("frozen", False),
+                ("failed", True),
+            ),
+            "https://chat.example/hook",
+        ),
+    ),
 )
 
 
@@ -76,7 +100,7 @@ def write(text: str, name: str = "deltaplane.toml") -> Path:
 
 
 def settings_of(config: Config) -> tuple[object, ...]:
-    return (config.registry, config.author, config.spark, config.catalogs, config.waivers)
+    return (config.registry, config.author, config.spark, config.catalogs, config.waivers, config.ledger)
 
 
 def test_every_setting_of_the_file_arrives_with_dotted_keys_quoted_or_not() -> None:
@@ -104,6 +128,8 @@ def test_the_environment_wins_over_the_file_and_maps_are_merged_key_by_key() -> 
             "DELTAPLANE_SPARK_WAREHOUSE": "/lake",
             "DELTAPLANE_SPARK_CONF": '{"spark.sql.shuffle.partitions": 2, "spark.ui.enabled": false}',
             "DELTAPLANE_CATALOGS": '{"prod": "main"}',
+            "DELTAPLANE_LEDGER": "deltasql://duckdb/l.duckdb",
+            "DELTAPLANE_ALERT_WEBHOOK": "https://other.example",
         }
     )
     assert settings_of(config) == (
@@ -122,6 +148,10 @@ def test_the_environment_wins_over_the_file_and_maps_are_merged_key_by_key() -> 
         ),
         {"dev": "spark_catalog", "prod": "main"},
         SETTINGS.waivers,
+        LedgerSettings(
+            "deltasql://duckdb/l.duckdb",
+            AlertSettings(SETTINGS.ledger.alerts.limits, "https://other.example"),
+        ),
     )
 
 
@@ -152,7 +182,10 @@ def test_a_file_with_a_byte_order_mark_is_read() -> None:
 
 
 BAD_FILES = {
-    "unknown key": ("registri = 'x'", ["registri is not a setting", "author, catalogs, registry", "Correct"]),
+    "unknown key": (
+        "registri = 'x'",
+        ["registri is not a setting", "author, catalogs, ledger, registry", "Correct"],
+    ),
     "unknown spark key": ("[spark]\ncores = 2", ["spark.cores is not a setting", "conf, master, warehouse"]),
     "unknown waiver key": (
         "[[waivers]]\ncode='DS102'\ntable='t'\nwhy='x'",
@@ -184,6 +217,31 @@ BAD_FILES = {
         ["waivers[2]", "'ds1'", "looks like DS102"],
     ),
     "waiver number": ("[[waivers]]\ncode=102\ntable='t'\nreason='r'", ["waivers[1].code must be text"]),
+    "ledger text": ("ledger = 'x'", ["ledger must be a table", "[ledger]"]),
+    "unknown ledger key": ("[ledger]\nurl = 'x'", ["ledger.url is not a setting", "alerts, uri"]),
+    "ledger number": ("[ledger]\nuri = 3", ["ledger.uri must be text, and is 3", 'uri = "…"']),
+    "alerts text": ("[ledger]\nalerts = 'x'", ["ledger.alerts must be a table", "[ledger.alerts]"]),
+    "unknown alert": (
+        "[ledger.alerts]\nmax_lag = 3",
+        ["ledger.alerts.max_lag is not a setting", "max_lag_seconds, max_lag_versions", "webhook_env"],
+    ),
+    "limit text": (
+        "[ledger.alerts]\nmax_attempts = '3'",
+        ["ledger.alerts.max_attempts must be a number from 0 on, or false", "and is '3'"],
+    ),
+    "limit true": ("[ledger.alerts]\nmax_attempts = true", ["max_attempts must be a number", "True"]),
+    "limit negative": ("[ledger.alerts]\nmax_lag_seconds = -1", ["max_lag_seconds must be a number", "-1"]),
+    "limit infinite": ("[ledger.alerts]\nmax_lag_seconds = inf", ["max_lag_seconds must be a number"]),
+    "limit not a number": ("[ledger.alerts]\nmax_lag_seconds = nan", ["max_lag_seconds must be a number"]),
+    "switch number": (
+        "[ledger.alerts]\nfrozen = 1",
+        ["ledger.alerts.frozen must be true or false, and is 1"],
+    ),
+    "webhook list": ("[ledger.alerts]\nwebhook = ['x']", ["ledger.alerts.webhook must be text"]),
+    "webhook variable missing": (
+        "[ledger.alerts]\nwebhook_env = 'HOOK'",
+        ["ledger.alerts.webhook_env names HOOK", "no such variable", "Set it"],
+    ),
     "not TOML": ("registry = tables:registry", ["not TOML", "line 1", "deltaplane init"]),
     "key twice": ("author='a'\nauthor='b'\n", ["not TOML", "line 2"]),
 }
@@ -234,3 +292,14 @@ def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(TypeError):
         config.spark.conf["spark.x"] = "1"  # type: ignore[index]
     assert settings_of(config) == settings_of(SETTINGS)
+
+
+def test_the_webhook_may_come_from_a_variable_that_the_file_names() -> None:
+    write("[ledger.alerts]\nwebhook_env = 'HOOK'\nwebhook = 'https://file.example'")
+    config = load_config(environ={"HOOK": "https://variable.example"})
+    assert config.ledger.alerts.webhook == "https://variable.example"
+
+
+def test_the_webhook_is_in_no_repr() -> None:
+    write("[ledger.alerts]\nwebhook = 'https://chat.example/s3cret'")
+    assert "s3cret" not in repr(load_config(environ={}))

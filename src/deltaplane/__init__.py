@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deltaplane import errors
     from deltaplane.engines import build_databricks_engine, build_spark_engine, spark_session
     from deltaplane.errors import DeltaplaneError, SyncFailedError
+    from deltaplane.ledger import Ledger, connect
     from deltaplane.planning import Plan
     from deltaplane.schema import Column, DeltaTable, Registry, Waiver
     from deltaplane.sync import Engine, Report
@@ -31,6 +32,7 @@ __all__ = [
     "DeltaTable",
     "DeltaplaneError",
     "Engine",
+    "Ledger",
     "Plan",
     "Registry",
     "Report",
@@ -38,6 +40,7 @@ __all__ = [
     "Waiver",
     "build_databricks_engine",
     "build_spark_engine",
+    "connect",
     "errors",
     "spark_session",
 ]
@@ -53,6 +56,8 @@ _HOMES = {
     "DeltaplaneError": "deltaplane.errors",
     "SyncFailedError": "deltaplane.errors",
     "Engine": "deltaplane.sync",
+    "Ledger": "deltaplane.ledger",
+    "connect": "deltaplane.ledger",
     "Report": "deltaplane.sync",
     "Plan": "deltaplane.planning",
     "build_databricks_engine": "deltaplane.engines",

@@ -9,6 +9,14 @@
 | spark.conf.<key> | DELTAPLANE_SPARK_CONF (JSON) | any Spark setting |
 | catalogs.<declared> | DELTAPLANE_CATALOGS (JSON) | the engine's catalog for a declared one |
 | waivers | | rules set aside, each with code, table, column and reason |
+| ledger.uri | DELTAPLANE_LEDGER | the ledger's address, deltasql://… |
+| ledger.alerts.max_lag_versions | | alert when more versions than this wait; false for never |
+| ledger.alerts.max_lag_seconds | | alert when one waits longer than this; false for never |
+| ledger.alerts.max_attempts | | alert when publication failed more often than this; false for never |
+| ledger.alerts.frozen | | alert when a table is frozen for writes |
+| ledger.alerts.failed | | alert when a table cannot be reconciled |
+| ledger.alerts.webhook | DELTAPLANE_ALERT_WEBHOOK | where alerts are posted |
+| ledger.alerts.webhook_env | | the name of another variable that holds that address |
 
 The file is looked for in the working directory, or where DELTAPLANE_CONFIG points.
 """
@@ -16,6 +24,7 @@ The file is looked for in the working directory, or where DELTAPLANE_CONFIG poin
 from __future__ import annotations
 
 import json
+import math
 import os
 import tomllib
 from collections.abc import Mapping
@@ -27,9 +36,11 @@ from deltaplane.errors import ConfigError, DeclarationError
 from deltaplane.schema import Waiver
 from deltaplane.schema.frozen import FrozenMap
 
-__all__ = ["CONFIG_FILE", "Config", "SparkSettings", "load_config"]
+__all__ = ["CONFIG_FILE", "AlertSettings", "Config", "LedgerSettings", "SparkSettings", "load_config"]
 
 CONFIG_FILE = "deltaplane.toml"
+_LIMITS = ("max_lag_versions", "max_lag_seconds", "max_attempts")
+_SWITCHES = ("frozen", "failed")
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,27 @@ class SparkSettings:
 
 
 @dataclass(frozen=True)
+class AlertSettings:
+    """When the ledger raises alerts, and where they go.
+
+    Attributes:
+        limits: The thresholds that are set, by name; None turns one off. The others keep their defaults.
+        webhook: Where alerts are posted. It is often a secret by itself, so it is not shown.
+    """
+
+    limits: tuple[tuple[str, float | bool | None], ...] = ()
+    webhook: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class LedgerSettings:
+    """Where the ledger is."""
+
+    uri: str | None = None
+    alerts: AlertSettings = AlertSettings()
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings, with the file they came from."""
 
@@ -51,6 +83,7 @@ class Config:
     spark: SparkSettings = SparkSettings()
     catalogs: Mapping[str, str] = field(default_factory=FrozenMap)
     waivers: tuple[Waiver, ...] = ()
+    ledger: LedgerSettings = LedgerSettings()
 
 
 def load_config(path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Config:
@@ -84,7 +117,7 @@ def load_config(path: str | Path | None = None, environ: Mapping[str, str] | Non
 
 
 def _from_content(content: dict[str, Any], source: str, environ: Mapping[str, str]) -> Config:
-    _known(content, {"registry", "author", "spark", "catalogs", "waivers"}, source, "")
+    _known(content, {"registry", "author", "spark", "catalogs", "waivers", "ledger"}, source, "")
     spark = _table(content, "spark", source)
     _known(spark, {"master", "warehouse", "conf"}, source, "spark.")
     conf = {
@@ -108,7 +141,55 @@ def _from_content(content: dict[str, Any], source: str, environ: Mapping[str, st
         ),
         catalogs=FrozenMap(catalogs),
         waivers=_waivers(content.get("waivers", []), source),
+        ledger=_ledger(_table(content, "ledger", source), source, environ),
     )
+
+
+def _ledger(content: Mapping[str, Any], source: str, environ: Mapping[str, str]) -> LedgerSettings:
+    _known(content, {"uri", "alerts"}, source, "ledger.")
+    alerts = _table(content, "alerts", source, "ledger.")
+    _known(alerts, {*_LIMITS, *_SWITCHES, "webhook", "webhook_env"}, source, "ledger.alerts.")
+    limits: dict[str, float | bool | None] = {
+        key: _limit(alerts[key], source, key) for key in _LIMITS if key in alerts
+    }
+    limits |= {key: _switch(alerts[key], source, key) for key in _SWITCHES if key in alerts}
+    uri = environ.get("DELTAPLANE_LEDGER") or _text(content, "uri", source, "ledger.")
+    return LedgerSettings(uri, AlertSettings(tuple(limits.items()), _webhook(alerts, source, environ)))
+
+
+def _limit(value: Any, source: str, key: str) -> float | None:
+    if value is False:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigError(
+            f"{source}: ledger.alerts.{key} must be a number from 0 on, or false for no such alert, and is "
+            f"{value!r}. Correct it."
+        )
+    return value
+
+
+def _switch(value: Any, source: str, key: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(
+            f"{source}: ledger.alerts.{key} must be true or false, and is {value!r}. Correct it."
+        )
+    return value
+
+
+def _webhook(alerts: Mapping[str, Any], source: str, environ: Mapping[str, str]) -> str | None:
+    """The address itself is not repeated in an error: it may hold a secret."""
+    for key in ("webhook", "webhook_env"):
+        if not isinstance(alerts.get(key, ""), str):
+            raise ConfigError(f'{source}: ledger.alerts.{key} must be text. Put it in quotes: {key} = "…"')
+    if environ.get("DELTAPLANE_ALERT_WEBHOOK"):
+        return environ["DELTAPLANE_ALERT_WEBHOOK"]
+    name = alerts.get("webhook_env")
+    if name and not environ.get(name):
+        raise ConfigError(
+            f"{source}: ledger.alerts.webhook_env names {name}, and there is no such variable. Set it to the "
+            f"address, or remove the key."
+        )
+    return environ[name] if name else alerts.get("webhook") or None
 
 
 def _known(content: Mapping[str, Any], known: set[str], source: str, prefix: str) -> None:

@@ -18,7 +18,8 @@
     │   ├── UnsupportedTable      the table asks for something that this version does not know
     │   ├── UnsafePath            a path in the log leaves the table's folder
     │   └── VersionNotFound       the log or the ledger no longer holds, or never held, that version
-    ├── StorageError              a file could not be read or written (disk full, no permission, no connection)
+    ├── StorageError              a file could not be read or written (disk full, no permission, no network)
+    ├── PredicateError            a predicate cannot be read
     └── LedgerError               the ledger refuses or cannot do what was asked
         ├── LedgerUnavailable     the database cannot be reached, or is in use by another process
         ├── LedgerSchemaError     the database holds no ledger, or one of another version
@@ -58,6 +59,7 @@ __all__ = [
     "NotADeltaTable",
     "PlanError",
     "PlanStale",
+    "PredicateError",
     "RegistryError",
     "RegistryLoadError",
     "SparkStartError",
@@ -193,6 +195,10 @@ class StorageError(DeltaplaneError):
     """A file could not be read or written."""
 
 
+class PredicateError(DeltaplaneError):
+    """A predicate over a table's files cannot be read."""
+
+
 class LedgerError(DeltaplaneError):
     """The ledger refuses, or cannot do, what was asked."""
 
@@ -240,8 +246,8 @@ class CommitConflict(LedgerError):
         self.winner = winner
         self.reason = reason
         super().__init__(
-            f"{table}: version {version} was taken by {winner}{': ' + reason if reason else ''}. Nothing was written. "
-            f"Read the table again and repeat, or see: deltaplane ledger history {table}"
+            f"{table}: version {version} was taken by {winner}{': ' + reason if reason else ''}. "
+            f"Nothing was written. Read the table again and repeat, or see: deltaplane ledger history {table}"
         )
 
 
@@ -259,7 +265,7 @@ class CommitOutcomeUnknown(LedgerError):
     def __init__(self, transaction_id: str, cause_text: str) -> None:
         self.transaction_id = transaction_id
         super().__init__(
-            f"Transaction {transaction_id}: the database went away during COMMIT ({cause_text}), and it is not known "
-            f"whether it took place. Do not repeat it blindly. When the database is back, ask: "
+            f"Transaction {transaction_id}: the database went away during COMMIT ({cause_text}), and it is "
+            f"not known whether it took place. Do not repeat it blindly. When the database is back, ask: "
             f"ledger.outcome({transaction_id!r})"
         )

@@ -39,7 +39,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     # Wide, so that no message is wrapped in the middle of a sentence.
     monkeypatch.setenv("COLUMNS", "300")
-    for name in ("CONFIG", "REGISTRY", "AUTHOR", "CATALOGS", "SPARK_CONF"):
+    for name in ("CONFIG", "REGISTRY", "AUTHOR", "CATALOGS", "SPARK_CONF", "LEDGER", "ALERT_WEBHOOK"):
         monkeypatch.delenv(f"DELTAPLANE_{name}", raising=False)
     path, modules = list(sys.path), set(sys.modules)
     yield tmp_path

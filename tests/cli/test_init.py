@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from deltaplane.cli.loading import load_registry
 from deltaplane.config import Config, load_config
+from deltaplane.ledger.alerts import Thresholds
 
 if TYPE_CHECKING:
     from cli.conftest import Run
@@ -47,8 +48,15 @@ def test_every_commented_setting_of_the_example_is_one_that_exists(run: Run) -> 
     lines = [line.removeprefix("# ") if _is_setting(line) else line for line in text.splitlines()]
     uncommented = "\n".join(lines)
     Path("deltaplane.toml").write_text(uncommented, encoding="utf-8")
-    config = load_config(environ={})
-    assert tomllib.loads(uncommented).keys() == {"registry", "author", "spark", "catalogs", "waivers"}
+    config = load_config(environ={"ALERT_WEBHOOK": "https://chat.example/hook"})
+    assert tomllib.loads(uncommented).keys() == {
+        "registry",
+        "author",
+        "spark",
+        "catalogs",
+        "ledger",
+        "waivers",
+    }
     assert (config.author, config.spark.master, config.spark.warehouse) == (
         "nightly-deploy",
         "local[*]",
@@ -59,6 +67,9 @@ def test_every_commented_setting_of_the_example_is_one_that_exists(run: Run) -> 
         {"dev": "spark_catalog"},
     )
     assert [waiver.code for waiver in config.waivers] == ["DS102"]
+    assert config.ledger.uri == "deltasql://sqlite/.deltaplane/ledger.db"
+    assert config.ledger.alerts.webhook == "https://chat.example/hook"
+    assert Thresholds(**dict(config.ledger.alerts.limits)) == Thresholds()  # type: ignore[arg-type]
 
 
 def _is_setting(line: str) -> bool:

@@ -174,9 +174,11 @@ def forget_modules(folder: Path) -> None:
 
 
 def normal(text: str) -> str:
-    """Leave out what differs from run to run: ids, sizes and trailing blanks."""
+    """Leave out what differs from run to run: ids, sizes, times and trailing blanks."""
     text = re.sub(r"\b[0-9a-f]{16}\b", "<id>", text)
-    text = re.sub(r"\b\d+(\.\d)? (B|KB|MB)\b", "<size>", text)
+    text = re.sub(r"\b\d+(\.\d)? (B|KB|MB|bytes|kB)\b", "<size>", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", "<time>", text)
+    text = re.sub(r"\b\d+ s\b *", "<seconds> ", text)
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from postgres_server import PostgresServer
 
 from deltaplane.ledger import Ledger, connect
+from postgres_server import PostgresServer
 
 ENGINES = ("sqlite", "duckdb", "postgres")
 
@@ -57,7 +57,9 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 def add(number: int, **fields: Any) -> dict[str, Any]:
     """An add action with statistics: ids from 10 * number on."""
-    stats = f'{{"numRecords":10,"minValues":{{"id":{10 * number}}},"maxValues":{{"id":{10 * number + 9}}},"nullCount":{{"id":0}}}}'
+    low, high = 10 * number, 10 * number + 9
+    bounds = f'"minValues":{{"id":{low}}},"maxValues":{{"id":{high}}}'
+    stats = f'{{"numRecords":10,{bounds},"nullCount":{{"id":0}}}}'
     body = {
         "path": f"part-{number:05d}.parquet",
         "partitionValues": {},

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from deltaplane.cli import demo, init, tables
+from deltaplane.cli.ledger import ledger_app
 from deltaplane.cli.output import EXIT_CLEAN, EXIT_ERROR, EXIT_INTERRUPTED, Output, OutputFormat
 from deltaplane.errors import DeltaplaneError
 
@@ -43,6 +44,7 @@ def _register() -> None:
     app.command("apply", epilog=tables.APPLY_EXAMPLE)(tables.apply)
     app.command("drift", epilog=tables.DRIFT_EXAMPLE)(tables.drift)
     app.command("pull", epilog=tables.PULL_EXAMPLE)(tables.pull)
+    app.add_typer(ledger_app, name="ledger")
 
 
 _register()

@@ -7,12 +7,15 @@ and
 
 from deltaplane.ledger.connection import Ledger, connect
 from deltaplane.ledger.context import Retries
+from deltaplane.ledger.filelog import FileTxnLog
 from deltaplane.ledger.model import CommitResult, HistoryEntry, Lag, ManagedTable
+from deltaplane.ledger.ports import TxnLog, TxnLogCapabilities, TxnLogReader, TxnLogTransaction, TxnLogWriter
 from deltaplane.ledger.snapshot import Snapshot
 from deltaplane.ledger.transaction import Transaction
 
 __all__ = [
     "CommitResult",
+    "FileTxnLog",
     "HistoryEntry",
     "Lag",
     "Ledger",
@@ -20,5 +23,10 @@ __all__ = [
     "Retries",
     "Snapshot",
     "Transaction",
+    "TxnLog",
+    "TxnLogCapabilities",
+    "TxnLogReader",
+    "TxnLogTransaction",
+    "TxnLogWriter",
     "connect",
 ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO
+
+import pyarrow as pa
 
 from deltaplane import telemetry
 from deltaplane.errors import CorruptLog, DeltaplaneError
@@ -21,7 +23,7 @@ from deltaplane.log.checkpoint_write import CheckpointSummary, write_classic, wr
 from deltaplane.log.last_checkpoint import LastCheckpoint, parse_last_checkpoint
 from deltaplane.log.properties import checkpoint_interval, checkpoint_policy, deleted_file_retention_ms
 
-__all__ = ["checkpoint_if_due", "write_checkpoint"]
+__all__ = ["checkpoint_if_due", "expired_before", "point_at", "write_checkpoint", "write_checkpoint_files"]
 
 _LEASE_SECONDS = 120.0
 
@@ -32,16 +34,17 @@ def checkpoint_if_due(ctx: Context, table: ManagedTable, published: int) -> int 
     A checkpoint only makes reading faster, so a failure is noted and does not disturb the commit that came
     by.
     """
-    interval = _interval(ctx, table)
-    due = published // interval * interval
-    if due <= 0 or due <= table.checkpoint_version:
-        return None
+    due = published
     try:
+        interval = _interval(ctx, table)
+        due = published // interval * interval
+        if due <= 0 or due <= table.checkpoint_version:
+            return None
         with lease(ctx, f"checkpoint:{table.table_id}", _LEASE_SECONDS) as held:
             if held and ctx.by_id(table.table_id).checkpoint_version < due:
                 write_checkpoint(ctx, table, due)
                 return due
-    except (DeltaplaneError, OSError) as error:
+    except (DeltaplaneError, OSError, pa.ArrowException) as error:
         telemetry.LOGGER.warning("%s: the checkpoint of version %d failed: %s", table.label, due, error)
     return None
 
@@ -49,7 +52,7 @@ def checkpoint_if_due(ctx: Context, table: ManagedTable, published: int) -> int 
 def _interval(ctx: Context, table: ManagedTable) -> int:
     from deltaplane.ledger.head import parse_metadata
 
-    with ctx.store.reading() as session:
+    with ctx.store.glance() as session:
         row = session.row("metadata_at", table_id=table.table_id, version=table.head_version)
     return checkpoint_interval(parse_metadata(row[0])) if row else 10
 
@@ -59,16 +62,47 @@ def write_checkpoint(ctx: Context, table: ManagedTable, version: int) -> Checkpo
     with telemetry.span("ledger.checkpoint", table=table.label, version=version):
         snapshot = read_snapshot(ctx, table, version)
         storage = ctx.storage(table.location)
-        summary = _write(ctx, storage, table, snapshot)
+        expired = expired_before(snapshot)
+        summary = write_checkpoint_files(
+            storage,
+            snapshot,
+            checkpoint_files(ctx.store.arrow("files_full", table_id=table.table_id, version=version)),
+            checkpoint_tombstones(
+                ctx.store.arrow(
+                    "tombstones_full", table_id=table.table_id, version=version, expired_before=expired
+                )
+            ),
+        )
         telemetry.step("checkpoint.written", table=table.label, version=version)
-        _point(storage, summary.last_checkpoint(version))
+        point_at(storage, summary.last_checkpoint(version))
         telemetry.step("checkpoint.pointed", table=table.label, version=version)
         with ctx.store.relaxed() as session:
             session.run("mark_checkpoint", table_id=table.table_id, version=version)
     return summary
 
 
-def _write(ctx: Context, storage: Storage, table: ManagedTable, snapshot: Snapshot) -> CheckpointSummary:
+def expired_before(snapshot: Snapshot) -> int:
+    """Which tombstones a checkpoint leaves out: those of files that went before this moment.
+
+    Counted from the commit's own time, so that the same version always gives the same bytes.
+    """
+    return snapshot.timestamp - deleted_file_retention_ms(snapshot.metadata)
+
+
+def write_checkpoint_files(
+    storage: Storage,
+    snapshot: Snapshot,
+    files: Iterable[pa.RecordBatch],
+    tombstones: Iterable[pa.RecordBatch],
+) -> CheckpointSummary:
+    """Write a checkpoint in the form that the table asks for.
+
+    Args:
+        storage: The table's files.
+        snapshot: The version.
+        files: Its active files as file batches, ordered by path and deletion vector.
+        tombstones: Its tombstones that are not expired as tombstone batches, in the same order.
+    """
     header: list[Action] = [
         snapshot.protocol,
         snapshot.metadata,
@@ -76,12 +110,6 @@ def _write(ctx: Context, storage: Storage, table: ManagedTable, snapshot: Snapsh
         *snapshot.domains.values(),
     ]
     version = snapshot.version
-    # Counted from the commit's own time, so that the same version always gives the same bytes.
-    expired = snapshot.timestamp - deleted_file_retention_ms(snapshot.metadata)
-    files = checkpoint_files(ctx.store.arrow("files_full", table_id=table.table_id, version=version))
-    tombstones = checkpoint_tombstones(
-        ctx.store.arrow("tombstones_full", table_id=table.table_id, version=version, expired_before=expired)
-    )
     if checkpoint_policy(snapshot.protocol, snapshot.metadata) == "v2":
 
         @contextmanager
@@ -97,8 +125,11 @@ def _write(ctx: Context, storage: Storage, table: ManagedTable, snapshot: Snapsh
         return write_classic(sink, header, files, tombstones)
 
 
-def _point(storage: Storage, last: LastCheckpoint) -> None:
-    """Never backwards: a slower writer of an older checkpoint must not win."""
+def point_at(storage: Storage, last: LastCheckpoint) -> None:
+    """Let `_last_checkpoint` name a checkpoint.
+
+    Never backwards: a slower writer of an older checkpoint must not win.
+    """
     path = last_checkpoint_path()
     try:
         present = parse_last_checkpoint(storage.read(path))

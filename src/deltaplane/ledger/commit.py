@@ -32,10 +32,10 @@ from deltaplane.ledger.placing import Lost, Staged, place
 from deltaplane.ledger.prepare import Prepared
 from deltaplane.ledger.publish import publish_table
 from deltaplane.ledger.ratify import Version, ratify
-from deltaplane.ledger.rules import check_commit
-from deltaplane.ledger.stores.base import ConnectionLost, Session, WriteContention
+from deltaplane.ledger.rules import active_in, check_commit
+from deltaplane.ledger.stores.base import ConnectionLost, Session
 
-__all__ = ["NewTable", "Request", "commit", "outcome"]
+__all__ = ["NewTable", "Request", "commit", "outcome", "raise_conflict"]
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,12 @@ def commit(ctx: Context, request: Request) -> CommitResult:
         CommitOutcomeUnknown: The database went away during COMMIT and did not come back.
         LedgerUnavailable: The database cannot be reached. Nothing was written.
     """
-    with telemetry.span("ledger.commit", tables=len(request.staged)):
-        for table_id in sorted({staged.table.table_id for staged in request.staged}):
-            notice_foreign_commits(ctx, ctx.by_id(table_id))
+    with telemetry.span("ledger.commit", tables=request.table_count) as note:
+        for table in {staged.table.table_id: staged.table for staged in request.staged}.values():
+            notice_foreign_commits(ctx, table)
         telemetry.step("commit.begin")
         landed = _ratified(ctx, request)
+        note(table=[table.label for table, _ in landed.values()], versions=_newest(landed))
         telemetry.step("commit.ratified")
         return _published(ctx, request, landed)
 
@@ -87,30 +88,44 @@ def commit(ctx: Context, request: Request) -> CommitResult:
 Landed = dict[int, tuple[ManagedTable, list[Version]]]
 
 
+def _newest(landed: Landed) -> list[int]:
+    return [written[-1].number if written else table.head_version for table, written in landed.values()]
+
+
 def _ratified(ctx: Context, request: Request) -> Landed:
-    """Ratify, repeating what the database itself rolled back."""
+    """Ratify, repeating what the database rolled back.
+
+    When the connection broke during COMMIT, the next attempt finds the outcome out, and does not repeat
+    blindly: it begins with the transaction's own id, for which the database makes it wait until the earlier
+    attempt has ended. If that one took place its versions are given, and nothing is written again.
+    """
+    unknown = False
     for attempt in range(ctx.retries.attempts):
         try:
             with ctx.store.writing() as session:
                 landed = _attempt(ctx, session, request)
                 telemetry.step("commit.before_commit")
-        except ConnectionLost as lost:
-            if lost.during_commit:
-                return _found_out(ctx, request, lost)
-            _pause_or_give_up(ctx, attempt, lost)
-        except (WriteContention, LedgerUnavailable) as error:
-            _pause_or_give_up(ctx, attempt, error)
+        except LedgerUnavailable as error:
+            if isinstance(error, ConnectionLost) and error.during_commit:
+                unknown = True
+                telemetry.step("commit.outcome_unknown")
+            _pause_or_give_up(ctx, request, attempt, error, unknown)
         else:
             return landed
     raise AssertionError("the last attempt raises")
 
 
-def _pause_or_give_up(ctx: Context, attempt: int, error: DeltaplaneError) -> None:
+def _pause_or_give_up(
+    ctx: Context, request: Request, attempt: int, error: LedgerUnavailable, unknown: bool
+) -> None:
     if attempt + 1 >= ctx.retries.attempts:
+        if unknown:
+            raise CommitOutcomeUnknown(request.transaction_id, str(error)) from error
         raise LedgerUnavailable(
             f"The commit was given up after {ctx.retries.attempts} attempts. Nothing was written. The last: "
             f"{error}"
         ) from error
+    telemetry.step("commit.retried")
     ctx.retries.pause(attempt)
 
 
@@ -203,16 +218,15 @@ def _write(
     if ratified_head > staged.read_version:
         rows = session.rows("winners", table_id=table.table_id, version=staged.read_version)
         winners = [Winner.from_row(row) for row in rows if row[0] <= ratified_head]
-    reason = fixed_reason(prepared, head) if prepared.content is not None else None
-    placed = place(staged, ratified_head, len(versions), winners, reason)
+    placed = place(staged, ratified_head, len(versions), winners, fixed_reason(prepared, head))
     if isinstance(placed, Lost):
-        _raise_conflict(request, table, placed)
+        raise_conflict(request, table, placed)
     if prepared.content is None:
-        check_commit(session, table, prepared, head)
+        check_commit(active_in(session, table), table, prepared, head)
     now = ctx.clock()
     timestamp = head.next_timestamp(now, prepared.in_commit_timestamp)
     prepared, content = authored_bytes(
-        prepared, head, placed, timestamp, request.transaction_id, request.author
+        prepared, head, placed, timestamp, request.transaction_id, request.author or ctx.author
     )
     version = Version(placed, prepared, content, timestamp, now, "ledger", request.transaction_id)
     totals, next_file_id = ratify(session, table, version, head.totals, head.columns)
@@ -221,7 +235,12 @@ def _write(
     return head.after(session, version, totals, next_file_id)
 
 
-def _raise_conflict(request: Request, table: ManagedTable, lost: Lost) -> NoReturn:
+def raise_conflict(request: Request, table: ManagedTable, lost: Lost) -> NoReturn:
+    """Say against whom a commit lost.
+
+    Raises:
+        CommitConflict: Always; TransactionConflict when several tables are written.
+    """
     many = request.table_count > 1
     winner = str(lost.winner) if lost.winner else "somebody else"
     raise (TransactionConflict if many else CommitConflict)(table.label, lost.version, winner, lost.reason)
@@ -240,24 +259,20 @@ def _earlier(session: Session, request: Request) -> Landed:
         current = session.row("table_by_location", location=location)
         if current is not None:
             table = ManagedTable.from_row(current)
-            landed[table.table_id] = (replace(table, head_version=max(version, table.head_version)), [])
+            # The transaction's own version is told, not one that came later.
+            landed[table.table_id] = (replace(table, head_version=version), [])
+    absent = [staged.table.label for staged in request.staged if staged.table.table_id not in landed]
+    if absent:
+        raise CommitRefused(
+            f"Transaction {request.transaction_id} took place earlier, and {absent[0]} has nothing of it: "
+            f"the table left the ledger since, or the database was restored from a backup before all of it "
+            f"was published. Nothing was written. Compare the tables with: deltaplane ledger history, then "
+            f"commit what is missing under a new id."
+        )
     return landed
 
 
-def _found_out(ctx: Context, request: Request, lost: ConnectionLost) -> Landed:
-    """The connection broke during COMMIT: ask for the transaction's own id, never repeat blindly."""
-    telemetry.step("commit.outcome_unknown")
-    if not outcome(ctx, request.transaction_id, request):
-        raise LedgerUnavailable(
-            f"The database went away during COMMIT, and it is certain that transaction "
-            f"{request.transaction_id} did not "
-            f"take place: nothing was written. Run it again. The cause: {lost}"
-        ) from lost
-    with ctx.store.reading() as session:
-        return _earlier(session, request)
-
-
-def outcome(ctx: Context, transaction_id: str, request: Request | None = None) -> bool:
+def outcome(ctx: Context, transaction_id: str) -> bool:
     """Find out whether a transaction took place, for good.
 
     Its id is claimed as abandoned: where the transaction is still being committed the database makes the
@@ -267,7 +282,7 @@ def outcome(ctx: Context, transaction_id: str, request: Request | None = None) -
     Raises:
         CommitOutcomeUnknown: The database did not come back.
     """
-    claim = request or Request(transaction_id, (), None, "found out after the connection was lost")
+    claim = Request(transaction_id, (), None, "found out after the connection was lost")
     failure: DeltaplaneError | None = None
     for attempt in range(ctx.retries.attempts):
         try:
@@ -275,7 +290,7 @@ def outcome(ctx: Context, transaction_id: str, request: Request | None = None) -
                 _claim(ctx, session, claim, "abandoned")
                 row = session.row("transaction_by_id", transaction_id=transaction_id)
             return row is not None and row[1] == "committed"
-        except (ConnectionLost, WriteContention, LedgerUnavailable) as error:
+        except LedgerUnavailable as error:
             failure = error
             ctx.retries.pause(attempt)
     raise CommitOutcomeUnknown(transaction_id, str(failure))
@@ -290,7 +305,7 @@ def _published(ctx: Context, request: Request, landed: Landed) -> CommitResult:
             publish_table(
                 ctx, table, {version.number: version.content for version in written}, versions[table.location]
             )
-        except DeltaplaneError as error:
+        except (DeltaplaneError, OSError) as error:
             # The commit holds; publication is repeated by the next writer, reader or reconciler.
             telemetry.LOGGER.warning("%s: publication is delayed: %s", table.label, error)
             unpublished[table.location] = str(error)

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from threading import Event
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 
+from deltaplane.errors import TableAlreadyManaged, TableNotManaged, VersionNotFound
 from deltaplane.ledger import history as _history
+from deltaplane.ledger.adopt import Adoption, Progress, adopt_table
+from deltaplane.ledger.alerts import Notifier, Thresholds
+from deltaplane.ledger.audit import AuditEntry, read_audit
+from deltaplane.ledger.cleanup import Cleanup, clean_log
 from deltaplane.ledger.commit import outcome
 from deltaplane.ledger.context import Context, Retries
 from deltaplane.ledger.creating import create_table
+from deltaplane.ledger.foreign import import_foreign_commits
 from deltaplane.ledger.migrations import check_schema, install
 from deltaplane.ledger.model import HistoryEntry, ManagedTable
-from deltaplane.ledger.publish import publish_pending
-from deltaplane.ledger.registry import open_store
+from deltaplane.ledger.ports import TxnLogCapabilities
+from deltaplane.ledger.publish import commit_content, publish_pending
+from deltaplane.ledger.reconcile import ReconcileReport, reconcile, watch
+from deltaplane.ledger.registry import open_store, open_with
+from deltaplane.ledger.release import Released, release_table
+from deltaplane.ledger.repair import Repair, repair_table
 from deltaplane.ledger.snapshot import Snapshot, read_snapshot, version_of
+from deltaplane.ledger.status import LedgerStatus, read_status
 from deltaplane.ledger.transaction import Transaction
 from deltaplane.ledger.uri import LedgerUri, parse_uri
+from deltaplane.ledger.verify import Verification, verify_table
 
 __all__ = ["Ledger", "connect"]
 
@@ -84,6 +97,25 @@ class Ledger:
     ) -> None:
         self.close()
 
+    @property
+    def context(self) -> Context:
+        """The parts of the ledger, for adapters that are built on it."""
+        return self._ctx
+
+    def to_deltalake(self, path: Place, version: int | None = None) -> Any:
+        """Publish what is pending and open the table with deltalake, for code that is written for it.
+
+        Args:
+            path: The table.
+            version: The version to open; left out, the newest.
+
+        Returns:
+            A deltalake.DeltaTable.
+        """
+        table = self._ctx.table(str(path))
+        publish_pending(self._ctx, table)
+        return open_with("deltalake", table.location, version, self._ctx.storage_options)
+
     def close(self) -> None:
         """Give back the database's connections."""
         self._ctx.store.close()
@@ -128,11 +160,132 @@ class Ledger:
         )
         return self.snapshot(path)
 
+    def adopt(
+        self,
+        path: Place,
+        *,
+        name: str | None = None,
+        foreign_commits: str = "import",
+        allow_paths: Sequence[str] = (),
+        trust: str | None = None,
+        author: str | None = None,
+        progress: Progress | None = None,
+    ) -> Adoption:
+        """Bring an existing table in, with every version that its log can still rebuild.
+
+        The table's folder is not changed. An adoption that was interrupted goes on where it stopped.
+
+        Args:
+            path: Where the table lies.
+            name: What to call it, such as sales.orders.
+            foreign_commits: What to do with commits of outside writers: "import" or "refuse".
+            allow_paths: Folders outside the table in which its files may lie, as those of a shallow clone do.
+            trust: Whom to believe when the newest checkpoint contradicts the commits: "commits" or
+            "checkpoint".
+            author: Who adopts it.
+            progress: Called with what is done, how far it is and how far it goes.
+
+        Raises:
+            TableAlreadyManaged: The ledger has it, or another one of that name.
+            NotADeltaTable, CorruptLog, UnsupportedTable, UnsafePath: The log cannot be taken in, and why.
+        """
+        return adopt_table(self._ctx, str(path), name, foreign_commits, allow_paths, trust, author, progress)
+
+    def release(
+        self, path: Place, *, discard_unpublished: bool = False, author: str | None = None
+    ) -> Released:
+        """Publish what is pending and forget the table, which is an ordinary Delta table again.
+
+        Args:
+            path: The table.
+            discard_unpublished: Forget it as it is, with what is not published: for a table whose folder is
+            gone.
+            author: Who lets it go.
+
+        Raises:
+            TableFrozen: The log contradicts the ledger; repair it first.
+        """
+        return release_table(self._ctx, self._ctx.table(str(path)), author, discard_unpublished)
+
+    def refresh(self, path: Place) -> int:
+        """Take in what outside writers committed, whatever the table's policy.
+
+        Returns:
+            How many versions were imported.
+        """
+        return import_foreign_commits(self._ctx, self._ctx.table(str(path)))
+
+    def verify(self, path: Place, version: int | None = None, *, every: bool = False) -> Verification:
+        """Compare the published log with the ledger: the bytes of every commit, and the state at a version.
+
+        Args:
+            path: The table.
+            version: The version whose state is compared; left out, the newest published one.
+            every: Compare the state at every version that the log can still rebuild.
+        """
+        return verify_table(self._ctx, self._ctx.table(str(path)), version, every)
+
+    def repair(self, path: Place, keep: str, *, dry_run: bool = True, author: str | None = None) -> Repair:
+        """Make log and ledger agree again after they diverged.
+
+        Args:
+            path: The table.
+            keep: Whose version is kept: "ledger" or "log".
+            dry_run: Only say what would be done.
+            author: Who decides.
+        """
+        return repair_table(self._ctx, self._ctx.table(str(path)), keep, dry_run, author)
+
+    def cleanup(
+        self, path: Place | None = None, *, dry_run: bool = True, author: str | None = None
+    ) -> list[Cleanup]:
+        """Delete expired files of the log, by the table's log retention. A dry run unless told otherwise."""
+        tables = [self._ctx.table(str(path))] if path is not None else self.tables()
+        managed = [table for table in tables if table.state == "managed"]
+        return [clean_log(self._ctx, table, dry_run, author) for table in managed]
+
     def tables(self) -> list[ManagedTable]:
         """Every table that the ledger manages."""
         with self._ctx.store.reading() as session:
             rows = session.rows("all_tables")
         return [ManagedTable.from_row(row) for row in rows]
+
+    @property
+    def capabilities(self) -> TxnLogCapabilities:
+        """What a ledger can do that a plain log cannot."""
+        return TxnLogCapabilities(
+            self._ctx.store.engine,
+            many_tables=True,
+            many_commits=True,
+            history_counts=True,
+            absent=TableNotManaged,
+            taken=TableAlreadyManaged,
+        )
+
+    def latest_version(self, path: Place) -> int:
+        """The newest version of a table.
+
+        Raises:
+            TableNotManaged: The ledger does not know the table.
+        """
+        return self._ctx.table(str(path)).head_version
+
+    def read_commit(self, path: Place, version: int) -> bytes:
+        """A commit, byte for byte as it is published.
+
+        Raises:
+            TableNotManaged: The ledger does not know the table.
+            VersionNotFound: It does not hold the content of that version.
+        """
+        table = self._ctx.table(str(path))
+        content = commit_content(self._ctx, table, version)
+        if content is None or (not content and version == table.base_version):
+            # A table that was adopted from a checkpoint may lack the commit of that version.
+            raise VersionNotFound(
+                f"{table.label}: the ledger has no commit of version {version}; the newest is "
+                f"{table.head_version}."
+            )
+        return content
 
     def snapshot(
         self, path: Place, version: int | None = None, timestamp: str | int | datetime | None = None
@@ -149,6 +302,10 @@ class Ledger:
     def history(self, path: Place, limit: int | None = None) -> list[HistoryEntry]:
         """The commits of a table, newest first."""
         return _history.read_history(self._ctx, self._ctx.table(str(path)), limit)
+
+    def audit_trail(self, limit: int | None = None) -> list[AuditEntry]:
+        """What was done to the ledger besides commits: who, from where, what and why; newest first."""
+        return read_audit(self._ctx, limit)
 
     def transaction(
         self, author: str | None = None, message: str | None = None, transaction_id: str | None = None
@@ -178,3 +335,61 @@ class Ledger:
         return {
             table.location: publish_pending(self._ctx, table) for table in tables if table.state == "managed"
         }
+
+    def status(self) -> LedgerStatus:
+        """How far the published log of every table is behind the ledger."""
+        return read_status(self._ctx)
+
+    def reconcile(
+        self, thresholds: Thresholds | None = None, *, force: bool = False, notifier: Notifier | None = None
+    ) -> ReconcileReport:
+        """Finish what was left unfinished, for every table.
+
+        Pending versions are published, commits of outside writers imported as the table's policy says, due
+        checkpoints written, leftovers of killed processes removed. It may run several times at once, and a
+        table that fails does not stop the others.
+
+        Args:
+            thresholds: When to raise an alert; left out, the defaults of `Thresholds`.
+            force: Publish now also what failed a moment ago and waits for its next attempt.
+            notifier: Who is told of alerts; left out, they are logged.
+
+        Returns:
+            What was done, how the tables stand afterwards, and the alerts.
+        """
+        report = reconcile(self._ctx, thresholds or Thresholds(), force=force)
+        (notifier or Notifier(self.uri)).update(report.alerts)
+        return report
+
+    def watch(
+        self,
+        each: Callable[[ReconcileReport | None], None],
+        thresholds: Thresholds | None = None,
+        *,
+        interval: float = 30.0,
+        stop: Event | None = None,
+        force: bool = False,
+        notifier: Notifier | None = None,
+    ) -> None:
+        """Reconcile again and again until `stop` is set.
+
+        An alert is told once when it begins and once when it ends. A ledger that cannot be reached is an
+        alert too, and is tried again.
+
+        Args:
+            each: Called after every round, with None when the ledger could not be read.
+            thresholds: When to raise an alert; left out, the defaults of `Thresholds`.
+            interval: Seconds from the end of a round to the next.
+            stop: Ends it, after the table that is being worked on.
+            force: Publish now also what failed a moment ago and waits for its next attempt.
+            notifier: Who is told of alerts; left out, they are logged.
+        """
+        watch(
+            self._ctx,
+            thresholds or Thresholds(),
+            notifier or Notifier(self.uri),
+            interval,
+            stop or Event(),
+            each,
+            force=force,
+        )

@@ -9,15 +9,18 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from deltaplane.errors import LedgerUnavailable, TableNotManaged
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.storage import Storage, canonical_root, open_storage
-from deltaplane.ledger.stores.base import ConnectionLost, Session, Store, WriteContention
+from deltaplane.ledger.stores.base import Row, Session, Store
 from deltaplane.ledger.times import now_ms
 from deltaplane.ledger.uri import SCHEME, parse_uri
 
 __all__ = ["Context", "Retries"]
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Context:
     store: Store
     uri: str
     author: str | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     retries: Retries = Retries()
     clock: Callable[[], int] = now_ms
     _storages: dict[str, Storage] = field(default_factory=dict)
@@ -66,9 +69,12 @@ class Context:
     def find(self, table: str) -> ManagedTable | None:
         """Look a table up by path, by name or by `deltasql://…#table`."""
         wanted = self.reference(table)
-        with self.store.reading() as session:
-            row = session.row("table_by_name", name=wanted)
-            row = row or session.row("table_by_location", location=canonical_root(wanted))
+
+        def look() -> Row | None:
+            with self.store.glance() as session:
+                return session.row("table_by_reference", name=wanted, location=canonical_root(wanted))
+
+        row = self.repeated(look, f"Looking for the table {wanted}")
         return ManagedTable.from_row(row) if row else None
 
     def reference(self, table: str) -> str:
@@ -104,25 +110,28 @@ class Context:
 
     def by_id(self, table_id: int) -> ManagedTable:
         """The table's row as it is now."""
-        with self.store.reading() as session:
-            row = session.row("table_by_id", table_id=table_id)
+
+        def look() -> Row | None:
+            with self.store.glance() as session:
+                return session.row("table_by_id", table_id=table_id)
+
+        row = self.repeated(look, f"Looking for table {table_id}")
         if row is None:
             raise TableNotManaged(f"Table {table_id} has left the ledger meanwhile. Nothing was written.")
         return ManagedTable.from_row(row)
 
-    def repeated(self, work: Callable[[], object], what: str) -> None:
+    def repeated(self, work: Callable[[], Result], what: str) -> Result:
         """Do something that may be repeated safely until it works, within bounds."""
         for attempt in range(self.retries.attempts):
             try:
-                work()
-            except (ConnectionLost, WriteContention, LedgerUnavailable) as error:
+                return work()
+            except LedgerUnavailable as error:
                 if attempt + 1 == self.retries.attempts:
                     raise LedgerUnavailable(
                         f"{what}: given up after {self.retries.attempts} attempts. The last: {error}"
                     ) from error
                 self.retries.pause(attempt)
-            else:
-                return
+        raise AssertionError("the last attempt raises")
 
     def audit(
         self,

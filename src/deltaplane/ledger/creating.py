@@ -12,14 +12,14 @@ from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import CommitResult
 from deltaplane.ledger.names import LOG_FOLDER
-from deltaplane.ledger.prepare import prepare_actions
+from deltaplane.ledger.prepare import Prepared, prepare_actions
 from deltaplane.ledger.storage import canonical_root
 from deltaplane.log.actions import CommitInfo, Metadata
 from deltaplane.log.features import protocol_for, stored_properties
 from deltaplane.log.jsonlines import dump_json
 from deltaplane.log.schema_json import schema_string_of
 
-__all__ = ["create_table"]
+__all__ = ["create_table", "first_commit"]
 
 
 def create_table(
@@ -51,9 +51,29 @@ def create_table(
             f"in with: "
             f"deltaplane ledger adopt {location}"
         )
+    prepared = first_commit(
+        name or location, schema, partition_by, properties, description, created_time=ctx.clock()
+    )
+    new = NewTable(location, name, foreign_commits, (), prepared)
+    return commit(ctx, Request(str(uuid.uuid4()), (), author, message, (new,)))
+
+
+def first_commit(
+    label: str,
+    schema: pa.Schema | str,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    description: str | None,
+    created_time: int,
+) -> Prepared:
+    """The commit that makes a table.
+
+    Raises:
+        CommitRefused: The definition cannot be.
+    """
     schema_string = schema if isinstance(schema, str) else schema_string_of(schema)
     text = {str(key): _property_text(value) for key, value in properties.items()}
-    metadata = _metadata(ctx, location, schema_string, partition_by, text, name, description)
+    metadata = _metadata(label, schema_string, partition_by, text, description, created_time)
     info = CommitInfo(
         {
             "operation": "CREATE TABLE",
@@ -66,11 +86,7 @@ def create_table(
             "isBlindAppend": True,
         }
     )
-    prepared = prepare_actions(
-        [info, protocol_for(text, schema_string, name or location), metadata], name or location
-    )
-    new = NewTable(location, name, foreign_commits, (), prepared)
-    return commit(ctx, Request(str(uuid.uuid4()), (), author, message, (new,)))
+    return prepare_actions([info, protocol_for(text, schema_string, label), metadata], label)
 
 
 def _property_text(value: object) -> str:
@@ -78,13 +94,12 @@ def _property_text(value: object) -> str:
 
 
 def _metadata(
-    ctx: Context,
-    location: str,
+    label: str,
     schema_string: str,
     partition_by: Sequence[str],
     properties: Mapping[str, str],
-    name: str | None,
     description: str | None,
+    created_time: int,
 ) -> Metadata:
     from deltaplane.log.schema_json import schema_fields
 
@@ -92,13 +107,13 @@ def _metadata(
     missing = [column for column in partition_by if column not in names]
     if missing:
         raise CommitRefused(
-            f"{name or location}: {missing[0]} is to partition the table and is not one of its columns "
+            f"{label}: {missing[0]} is to partition the table and is not one of its columns "
             f"({', '.join(names)}). "
             f"Nothing was written."
         )
     if names and len(partition_by) >= len(names):
         raise CommitRefused(
-            f"{name or location}: every column is to partition the table; at least one must hold data. "
+            f"{label}: every column is to partition the table; at least one must hold data. "
             f"Nothing was written."
         )
     return Metadata(
@@ -107,5 +122,5 @@ def _metadata(
         description=description,
         partition_columns=tuple(partition_by),
         configuration=stored_properties(properties),
-        created_time=ctx.clock(),
+        created_time=created_time,
     )

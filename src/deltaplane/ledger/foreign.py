@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from deltaplane import telemetry
 from deltaplane.errors import ForeignCommit
+from deltaplane.ledger.authoring import ENGINE_INFO
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.head import read_head
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.ledger.names import commit_path
-from deltaplane.ledger.prepare import prepare_bytes
-from deltaplane.ledger.publish import commit_content, freeze, publish_pending
+from deltaplane.ledger.names import LOG_FOLDER, commit_path
+from deltaplane.ledger.prepare import Prepared, prepare_bytes
+from deltaplane.ledger.publish import check_log_present, commit_content, freeze, publish_pending
 from deltaplane.ledger.ratify import Version, ratify
+from deltaplane.ledger.stores.base import Session
 from deltaplane.log.features import check_readable
 from deltaplane.log.paths import check_inside
 
@@ -26,10 +28,14 @@ def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
     Raises:
         ForeignCommit: There are some, and the table's policy is to refuse.
         TableFrozen: The ledger had ratified the same version with other content.
+        NotADeltaTable, CorruptLog: What had been published is gone.
     """
-    if table.state != "managed" or not ctx.storage(table.location).exists(
-        commit_path(table.head_version + 1)
-    ):
+    if table.state != "managed":
+        return 0
+    storage = ctx.storage(table.location)
+    _check_pending(ctx, table)
+    if not storage.exists(commit_path(table.head_version + 1)):
+        check_log_present(storage, table)
         return 0
     if table.foreign_commits == "refuse" and not _is_ours(ctx, table, table.head_version + 1):
         raise ForeignCommit(
@@ -40,6 +46,26 @@ def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
             f"{table.label}"
         )
     return import_foreign_commits(ctx, table)
+
+
+def _check_pending(ctx: Context, table: ManagedTable) -> None:
+    """See whether somebody took the place of a version that is ratified and not known to be published.
+
+    Raises:
+        TableFrozen: So it is.
+    """
+    storage = ctx.storage(table.location)
+    for version in range(table.published_version + 1, table.head_version + 1):
+        if not storage.exists(commit_path(version)):
+            return
+        # It may as well be ours: a publication that is under way, or that was interrupted.
+        if storage.read(commit_path(version)) != commit_content(ctx, table, version):
+            freeze(
+                ctx,
+                table,
+                f"version {version} in {storage.root}/{commit_path(version)} was written by somebody else, "
+                f"and the ledger had ratified another one",
+            )
 
 
 def _is_ours(ctx: Context, table: ManagedTable, version: int) -> bool:
@@ -55,20 +81,26 @@ def import_foreign_commits(ctx: Context, table: ManagedTable) -> int:
         CorruptLog: A foreign commit cannot be read; nothing of it is imported.
     """
     imported = 0
+    times: dict[str, int] = {}
     while True:
         current = ctx.by_id(table.table_id)
         version = current.head_version + 1
         storage = ctx.storage(current.location)
+        _check_pending(ctx, current)
         if not storage.exists(commit_path(version)):
             return imported
         if current.published_version < current.head_version:
             # Ours come first: one of them may be what was found.
             publish_pending(ctx, current)
+        if not imported:
+            # Not the time of the import: whoever asks for a moment means the same version as Delta does.
+            later = storage.list(LOG_FOLDER, start_after=f"{version:020d}")
+            times = {f"{LOG_FOLDER}/{file.name}": file.modified_ms for file in later}
         content = storage.read(commit_path(version))
-        imported += _import(ctx, current, version, content)
+        imported += _import(ctx, current, version, content, times.get(commit_path(version)))
 
 
-def _import(ctx: Context, table: ManagedTable, version: int, content: bytes) -> int:
+def _import(ctx: Context, table: ManagedTable, version: int, content: bytes, written_at: int | None) -> int:
     prepared = prepare_bytes(content, f"{table.location}/{commit_path(version)}")
     for path in prepared.paths():
         check_inside(table.location, path, table.label, table.allowed_paths)
@@ -82,8 +114,9 @@ def _import(ctx: Context, table: ManagedTable, version: int, content: bytes) -> 
             raced = False
             head = read_head(session, locked)
             now = ctx.clock()
-            stamp = head.next_timestamp(now, prepared.in_commit_timestamp)
-            written = Version(version, prepared, content, stamp, now, "foreign", None, now)
+            stamp = head.next_timestamp(min(now, written_at or now), prepared.in_commit_timestamp)
+            told = _own_transaction(ctx, session, prepared)
+            written = Version(version, prepared, content, stamp, now, "foreign", told, now)
             totals, next_file_id = ratify(session, locked, written, head.totals, head.columns)
             after = head.after(session, written, totals, next_file_id)
             if after.protocol and after.metadata:
@@ -102,3 +135,26 @@ def _import(ctx: Context, table: ManagedTable, version: int, content: bytes) -> 
         return 0
     telemetry.step("foreign.imported", table=table.label, version=version)
     return 1
+
+
+def _own_transaction(ctx: Context, session: Session, prepared: Prepared) -> str | None:
+    """The transaction of a commit that a ledger wrote.
+
+    A database that was restored from an older backup meets its own commits as foreign ones. Whoever repeats
+    one of them under its id must find that it took place.
+    """
+    told = prepared.text("txnId")
+    if told is None or prepared.engine != ENGINE_INFO:
+        return None
+    session.run(
+        "insert_transaction",
+        transaction_id=told,
+        state="committed",
+        author=prepared.text("userName"),
+        message=prepared.text("userMetadata"),
+        origin="found in the published log",
+        now=ctx.clock(),
+        table_count=1,
+    )
+    row = session.row("transaction_by_id", transaction_id=told)
+    return told if row is not None and row[1] == "committed" else None

@@ -40,6 +40,11 @@ class Head:
     protocol: Protocol | None
     columns: PruningColumns
 
+    @classmethod
+    def empty(cls, table: ManagedTable) -> Head:
+        """A table without versions."""
+        return cls(table, Totals(), 0, None, None, PruningColumns(()))
+
     @property
     def keeps_time_in_commits(self) -> bool:
         """Whether commits must carry strictly increasing timestamps."""
@@ -68,7 +73,7 @@ def read_head(session: Session, table: ManagedTable) -> Head:
     """Read the head of a table; of a table without versions, the empty state."""
     row = session.row("head_state", table_id=table.table_id, version=table.head_version)
     if row is None:
-        return Head(table, Totals(), 0, None, None, PruningColumns(()))
+        return Head.empty(table)
     files, size, vectors, timestamp, metadata, protocol = row
     return Head(
         table,

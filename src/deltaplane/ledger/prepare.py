@@ -46,6 +46,11 @@ class Prepared:
         """What the writer says about the commit."""
         return next((a.content for a in self.actions if isinstance(a, CommitInfo)), {})
 
+    def text(self, key: str) -> str | None:
+        """A text that the writer says about the commit."""
+        value = self.info.get(key)
+        return value if isinstance(value, str) else None
+
     @property
     def operation(self) -> str | None:
         """The operation, as the writer calls it."""
@@ -98,7 +103,7 @@ def prepare_actions(actions: Iterable[Mapping[str, Any] | Action], label: str) -
             parsed.append(action)
             continue
         try:
-            parsed.append(action_from_dict(action, f"action {number}"))
+            parsed.append(_authored(action, f"action {number}"))
         except CorruptLog as error:
             raise CommitRefused(
                 f"{label}: {error}. Nothing was written. Give each action as in the log, for example "
@@ -106,6 +111,17 @@ def prepare_actions(actions: Iterable[Mapping[str, Any] | Action], label: str) -
             ) from None
     _refuse_contradictions(parsed, label)
     return _prepared(tuple(parsed), None)
+
+
+def _authored(content: Mapping[str, Any], source: str) -> Action:
+    """An action of ours, which has to be whole: readers of old logs are lenient, writers must not be."""
+    action = action_from_dict(content, source)
+    if isinstance(action, AddFile):
+        if content["add"].get("size") is None:
+            raise CorruptLog(source, "add has no size")
+        if action.size < 0:
+            raise CorruptLog(source, f"add.size has an impossible value: {action.size}")
+    return action
 
 
 def _refuse_contradictions(actions: list[Action], label: str) -> None:
@@ -139,11 +155,11 @@ def _prepared(actions: tuple[Action, ...], content: bytes | None) -> Prepared:
 
 def _is_blind(actions: tuple[Action, ...]) -> bool:
     told = next((a.content.get("isBlindAppend") for a in actions if isinstance(a, CommitInfo)), None)
-    if isinstance(told, bool):
-        return told
-    if not any(isinstance(a, AddFile) for a in actions):
+    if told is False or not any(isinstance(a, AddFile) for a in actions):
         return False
+    # Delta calls an append blind that also changes the schema; such a commit cannot be moved all the same.
     return all(
-        (isinstance(a, AddFile) and a.data_change) or isinstance(a, SetTransaction | CommitInfo | AddCDCFile)
+        (isinstance(a, AddFile) and (a.data_change or told is True))
+        or isinstance(a, SetTransaction | CommitInfo | AddCDCFile)
         for a in actions
     )

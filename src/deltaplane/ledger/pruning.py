@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+import pyarrow as pa
+
 from deltaplane.ledger.stores.base import Session
 from deltaplane.log.actions import AddFile, Metadata
-from deltaplane.log.bounds import PruningColumn, bounds_of, pruning_columns, width_class
+from deltaplane.log.bounds import (
+    Bound,
+    PruningColumn,
+    bounds_of,
+    pruning_columns,
+    width_class,
+)
+from deltaplane.log.bounds_batch import bounds_batch
+from deltaplane.log.order_keys import INT64_MAX, INT64_MIN
 
-__all__ = ["BOUND_COLUMNS", "IndexedColumn", "PruningColumns", "pruning_columns_of"]
+__all__ = ["BOUND_COLUMNS", "NO_STATISTICS", "IndexedColumn", "PruningColumns", "pruning_columns_of"]
 
+_CHUNK = 50_000
+NO_STATISTICS = 0
+"""The column id under which files without statistics stand: every predicate on a data column keeps them."""
 BOUND_COLUMNS = ("table_id", "column_id", "width_class", "lo", "file_id", "hi")
 
 
@@ -44,14 +57,24 @@ class PruningColumns:
             session.insert("file_bounds", BOUND_COLUMNS, self._rows(table_id, first_file_id, adds))
 
     def _rows(self, table_id: int, first_file_id: int, adds: Sequence[AddFile]) -> Iterator[tuple[int, ...]]:
-        columns = self.columns
         for file_id, action in enumerate(adds, first_file_id):
-            for bound in bounds_of(action.stats, action.partition_values, columns):
+            for bound in self._bounds(action.stats, action.partition_values):
                 kind = width_class(bound.lo, bound.hi)
                 yield table_id, bound.column_id, kind, bound.lo, file_id, bound.hi
 
+    def _bounds(self, stats: str | None, values: Mapping[str, str | None]) -> list[Bound]:
+        columns = self.columns
+        partitions = tuple(column for column in columns if column.partition)
+        if not stats and len(columns) - len(partitions) > 1:
+            # One row instead of one for every column about which nothing is known.
+            return [*bounds_of(None, values, partitions), Bound(NO_STATISTICS, INT64_MIN, INT64_MAX)]
+        return bounds_of(stats, values, columns)
+
     def extended(self, session: Session, table_id: int, version: int, metadata: Metadata) -> PruningColumns:
         """Add the columns that a new schema brings; files from before are kept by every predicate on them."""
+        if not metadata.schema_string:
+            # A table without a schema exists on purpose: it has no columns to index.
+            return self
         known = {item.column.id for item in self.indexed}
         wanted = pruning_columns(metadata.schema_string, metadata.partition_columns, metadata.configuration)
         fresh = [IndexedColumn(column, version) for column in wanted if column.id not in known]
@@ -64,6 +87,35 @@ class PruningColumns:
                 definition=json.dumps(asdict(item.column), ensure_ascii=False),
             )
         return PruningColumns((*self.indexed, *fresh)) if fresh else self
+
+    def index_stored_files(self, session: Session, table_id: int, first_file_id: int) -> None:
+        """Put the intervals of files into the index that are stored already, as after a checkpoint was
+        read.
+        """
+        after = first_file_id - 1
+        while self.indexed:
+            rows = session.rows("files_for_bounds", table_id=table_id, after=after, limit=_CHUNK)
+            if not rows:
+                return
+            after = rows[-1][0]
+            bare = [row for row in rows if not row[1]]
+            full = [row for row in rows if row[1]]
+            session.insert("file_bounds", BOUND_COLUMNS, self._stored_rows(table_id, bare, full))
+
+    def _stored_rows(
+        self, table_id: int, bare: list[tuple[Any, ...]], full: list[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, ...]]:
+        for file_id, _, values in bare:
+            for bound in self._bounds(None, json.loads(values)):
+                kind = width_class(bound.lo, bound.hi)
+                yield table_id, bound.column_id, kind, bound.lo, file_id, bound.hi
+        if not full:
+            return
+        ids, stats, values = zip(*full, strict=True)
+        batch = bounds_batch(pa.array(stats, pa.string()), pa.array(values, pa.string()), self.columns)
+        columns = [batch[name].to_pylist() for name in ("row", "column_id", "width_class", "lo", "hi")]
+        for row, column, kind, lo, hi in zip(*columns, strict=True):
+            yield table_id, column, kind, lo, ids[row], hi
 
 
 def pruning_columns_of(session: Session, table_id: int) -> PruningColumns:

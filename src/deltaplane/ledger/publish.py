@@ -11,18 +11,25 @@ import random
 from collections.abc import Mapping
 
 from deltaplane import telemetry
-from deltaplane.errors import CorruptLog, DeltaplaneError, TableFrozen
+from deltaplane.errors import CorruptLog, DeltaplaneError, NotADeltaTable, TableFrozen
 from deltaplane.ledger.checkpointing import checkpoint_if_due
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.ledger.names import commit_path
+from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.ratify import decompress
 from deltaplane.ledger.storage import Storage
 
-__all__ = ["commit_content", "freeze", "publish_pending", "publish_table"]
+__all__ = [
+    "LONGEST_BACKOFF_MS",
+    "check_log_present",
+    "commit_content",
+    "freeze",
+    "publish_pending",
+    "publish_table",
+]
 
 _CHUNK = 200
-_LONGEST_BACKOFF_MS = 300_000
+LONGEST_BACKOFF_MS = 300_000
 
 
 def publish_pending(ctx: Context, table: ManagedTable) -> int:
@@ -44,9 +51,11 @@ def publish_table(ctx: Context, table: ManagedTable, known: Mapping[int, bytes],
         raise TableFrozen(f"{table.label} is not published while it is frozen: {table.frozen_reason}")
     storage = ctx.storage(table.location)
     first = table.published_version + 1
-    with telemetry.span("ledger.publish", table=table.label, versions=upto - first + 1):
+    with telemetry.span("ledger.publish", table=table.label, version=upto, versions=upto - first + 1):
         version = first
         try:
+            if upto >= first:
+                check_log_present(storage, table)
             while version <= upto:
                 last = min(upto, version + _CHUNK - 1)
                 for number, content in _contents(ctx, table, known, version, last):
@@ -61,6 +70,45 @@ def publish_table(ctx: Context, table: ManagedTable, known: Mapping[int, bytes],
             _mark(ctx, table, first, upto)
         checkpoint_if_due(ctx, table, upto)
     return upto
+
+
+def check_log_present(storage: Storage, table: ManagedTable) -> None:
+    """See that the log which was published is still there: a deleted table must not come back as a torso.
+
+    Raises:
+        NotADeltaTable: The table's folder is gone.
+        CorruptLog: The newest published version is gone.
+    """
+    newest = table.published_version
+    if newest < 0 or storage.exists(commit_path(newest)):
+        return
+    if next(iter(storage.list(LOG_FOLDER)), None) is None:
+        raise NotADeltaTable(
+            f"{table.label}: the table's folder is gone: {storage.root}/{LOG_FOLDER} is empty or missing, "
+            f"and versions up to {table.published_version} had been published there. Nothing was written; "
+            f"the ledger holds everything it held. Restore the folder from a backup, or let the table go "
+            f"with: deltaplane ledger release {table.label}"
+        )
+    # A table may have been adopted from a checkpoint without its commit.
+    following = next(iter(storage.list(LOG_FOLDER, start_after=f"{newest:020d}")), None)
+    if following is not None and following.name[:20].isdigit() and int(following.name[:20]) > newest:
+        raise CorruptLog(
+            f"{storage.root}/{LOG_FOLDER}",
+            f"the log has moved on to {following.name}, and what came after version {newest}, the last one "
+            f"that the ledger knows, was cleaned up: the database was probably restored from an older "
+            f"backup. "
+            f"Nothing was written. Take the table in anew: deltaplane ledger release {table.label}, then "
+            f"deltaplane ledger adopt {table.location}",
+        )
+    if following is None or not following.name.startswith(f"{newest:020d}."):
+        raise CorruptLog(
+            f"{storage.root}/{commit_path(newest)}",
+            f"version {newest} had been published and is gone from the log, so the next one would leave a "
+            f"gap. "
+            f"Nothing was written; the ledger holds everything it held. Restore the file from a backup, or "
+            f"see "
+            f"what is missing with: deltaplane ledger verify {table.label}",
+        )
 
 
 def _contents(
@@ -120,7 +168,7 @@ def freeze(ctx: Context, table: ManagedTable, reason: str) -> None:
 
 
 def _mark(ctx: Context, table: ManagedTable, first: int, last: int) -> None:
-    with ctx.store.relaxed() as session:
+    with ctx.store.relaxed() as session, session.pipelined(True):
         session.run("mark_published", table_id=table.table_id, version=last)
         session.run("record_published", table_id=table.table_id, first=first, last=last, now=ctx.clock())
     telemetry.step("publish.marked", table=table.label, version=last)
@@ -155,5 +203,5 @@ def _record_failure(ctx: Context, table: ManagedTable, version: int, error: Exce
 
 
 def _backoff_ms(attempts: int) -> int:
-    longest = min(_LONGEST_BACKOFF_MS, 1000 * 2**attempts)
+    longest = min(LONGEST_BACKOFF_MS, 1000 * 2**attempts)
     return int(random.uniform(longest / 2, longest))  # noqa: S311 - spreads load, keeps no secret

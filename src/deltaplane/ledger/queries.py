@@ -55,7 +55,7 @@ class Queries:
     def _filled(self, name: str, optional: str) -> str:
         text = self._templates[name]
         text = text.replace("{table_columns}", TABLE_COLUMNS).replace("{optional}", optional)
-        return text.replace("{keys}", self._templates["keys"])
+        return text.replace("{among}", self._templates["among"])
 
     def _marked(self, text: str) -> tuple[str, tuple[str, ...]]:
         order: list[str] = []

@@ -20,6 +20,7 @@ from deltaplane.ledger.prepare import Prepared
 from deltaplane.ledger.pruning import PruningColumns
 from deltaplane.ledger.stores.base import Session
 from deltaplane.log.actions import (
+    Action,
     AddFile,
     DomainMetadata,
     FileKey,
@@ -42,9 +43,12 @@ __all__ = [
     "ratify",
     "records_of",
     "vector_id",
+    "write_base_files",
+    "write_commit_row",
+    "write_state",
 ]
 
-FILE_COLUMNS = [
+FILE_COLUMNS = (
     "table_id",
     "file_id",
     "added_version",
@@ -64,7 +68,8 @@ FILE_COLUMNS = [
     "clustering_provider",
     "deletion_timestamp",
     "removal",
-]
+)
+_SMALL = 50
 _RECORDS = '"numRecords":'
 
 
@@ -110,20 +115,29 @@ def ratify(
     Returns:
         The sums after it, and the next free file id.
     """
-    totals, next_file_id = _write_files(session, table, version, before, columns)
-    _write_state(session, table.table_id, version)
-    session.run("insert_commit", **_commit_values(table.table_id, version, totals))
-    session.run(
-        "insert_publication",
-        table_id=table.table_id,
-        version=version.number,
-        published_at=version.published_at,
-    )
-    session.run("advance_head", table_id=table.table_id, version=version.number, next_file_id=next_file_id)
+    adds, removes = version.prepared.adds(), version.prepared.removes()
+    touched: list[AddFile | RemoveFile] = [*adds, *removes]
+    known = _known_files(session, table.table_id, [logical_key(action) for action in touched])
+    # From here on nothing is asked, only written: a small commit goes in one round trip.
+    with session.pipelined(len(touched) * max(1, len(columns.indexed)) <= _SMALL):
+        totals, next_file_id = _write_files(session, table, version, before, columns, known)
+        write_state(session, table.table_id, version.number, version.prepared.actions)
+        write_commit_row(session, table.table_id, version, totals)
+        session.run(
+            "advance_head", table_id=table.table_id, version=version.number, next_file_id=next_file_id
+        )
     return totals, next_file_id
 
 
-def _commit_values(table_id: int, version: Version, totals: Totals) -> dict[str, Any]:
+def write_commit_row(session: Session, table_id: int, version: Version, totals: Totals | None) -> None:
+    """Write the commit itself; without totals it is history only, and no snapshot can be taken at it."""
+    session.run("insert_commit", **_commit_values(table_id, version, totals))
+    session.run(
+        "insert_publication", table_id=table_id, version=version.number, published_at=version.published_at
+    )
+
+
+def _commit_values(table_id: int, version: Version, totals: Totals | None) -> dict[str, Any]:
     prepared = version.prepared
     return {
         "table_id": table_id,
@@ -139,9 +153,9 @@ def _commit_values(table_id: int, version: Version, totals: Totals) -> dict[str,
         "facts": prepared.facts.to_json(),
         "committed_at": version.committed_at,
         "commit_timestamp": version.timestamp,
-        "num_files": totals.num_files,
-        "size_bytes": totals.size_bytes,
-        "num_vectors": totals.num_vectors,
+        "num_files": totals.num_files if totals else None,
+        "size_bytes": totals.size_bytes if totals else None,
+        "num_vectors": totals.num_vectors if totals else None,
     }
 
 
@@ -177,6 +191,35 @@ def records_of(stats: str | None) -> int | None:
     return count if type(count) is int else None
 
 
+def write_base_files(
+    session: Session,
+    table_id: int,
+    version: int,
+    actions: Sequence[AddFile | RemoveFile],
+    before: Totals,
+    next_file_id: int,
+) -> tuple[Totals, int]:
+    """Write files and tombstones of a checkpoint, from which a table starts.
+
+    Returns:
+        The sums with them, and the next free file id.
+    """
+    rows = [
+        _add_row(table_id, version, action)
+        if isinstance(action, AddFile)
+        else _stranger_row(table_id, version, action)
+        for action in actions
+    ]
+    session.insert("files", FILE_COLUMNS, _numbered(rows, next_file_id))
+    adds = [action for action in actions if isinstance(action, AddFile)]
+    totals = Totals(
+        before.num_files + len(adds),
+        before.size_bytes + sum(action.size for action in adds),
+        before.num_vectors + sum(action.deletion_vector is not None for action in adds),
+    )
+    return totals, next_file_id + len(rows)
+
+
 @dataclass(frozen=True)
 class _Known:
     file_id: int
@@ -187,11 +230,14 @@ class _Known:
 
 
 def _write_files(
-    session: Session, table: ManagedTable, version: Version, before: Totals, columns: PruningColumns
+    session: Session,
+    table: ManagedTable,
+    version: Version,
+    before: Totals,
+    columns: PruningColumns,
+    known: defaultdict[FileKey, list[_Known]],
 ) -> tuple[Totals, int]:
     adds, removes = version.prepared.adds(), version.prepared.removes()
-    touched: list[AddFile | RemoveFile] = [*adds, *removes]
-    known = _known_files(session, table.table_id, [logical_key(action) for action in touched])
     gone = _remove(session, table.table_id, version.number, removes, known)
     gone += _supersede(session, table.table_id, version.number, adds, known)
     strangers = [a for a in removes if not any(k.active for k in known[logical_key(a)])]
@@ -348,24 +394,21 @@ def _stranger_row(table_id: int, version: int, action: RemoveFile) -> list[Any]:
     ]
 
 
-def _write_state(session: Session, table_id: int, version: Version) -> None:
+def write_state(session: Session, table_id: int, version: int, actions: Iterable[Action]) -> None:
+    """Note protocol, metadata, applications and domains of a version."""
     apps: dict[str, SetTransaction] = {}
     domains: dict[str, DomainMetadata] = {}
-    for action in version.prepared.actions:
+    for action in actions:
         if isinstance(action, Metadata):
-            session.run(
-                "insert_metadata", table_id=table_id, version=version.number, content=_action_text(action)
-            )
+            session.run("insert_metadata", table_id=table_id, version=version, content=_action_text(action))
         elif isinstance(action, Protocol):
-            session.run(
-                "insert_protocol", table_id=table_id, version=version.number, content=_action_text(action)
-            )
+            session.run("insert_protocol", table_id=table_id, version=version, content=_action_text(action))
         elif isinstance(action, SetTransaction):
             apps[action.app_id] = action
         elif isinstance(action, DomainMetadata):
             domains[action.domain] = action
-    write_applications(session, table_id, version.number, apps.values())
-    write_domains(session, table_id, version.number, domains.values())
+    write_applications(session, table_id, version, apps.values())
+    write_domains(session, table_id, version, domains.values())
 
 
 def _action_text(action: Metadata | Protocol) -> str:

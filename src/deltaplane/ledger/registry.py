@@ -1,17 +1,20 @@
-"""Which databases can hold a ledger: stores registered as entry points of the group `deltaplane.stores`."""
+"""What is registered by entry point: databases that can hold a ledger, and libraries that open its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import Any, cast
 
 from deltaplane.errors import ConfigError
 from deltaplane.ledger.stores.base import Store
 from deltaplane.ledger.uri import LedgerUri
 
-__all__ = ["STORES", "open_store", "registered_stores"]
+__all__ = ["OPENERS", "STORES", "open_store", "open_with", "registered_stores"]
 
 STORES = "deltaplane.stores"
+OPENERS = "deltaplane.openers"
+"""Other libraries that open a published table: functions of location, version and storage options."""
 
 
 def registered_stores() -> dict[str, EntryPoint]:
@@ -43,3 +46,23 @@ def open_store(uri: LedgerUri) -> Store:
             f"'deltaplane[{uri.engine if uri.engine != 'sqlite' else 'ledger'}]'"
         ) from error
     return cast(Store, factory(uri))
+
+
+def open_with(library: str, location: str, version: int | None, options: Mapping[str, str]) -> Any:
+    """Open a published table with another library.
+
+    Raises:
+        ConfigError: The library is not installed.
+    """
+    for entry in entry_points(group=OPENERS, name=library):
+        try:
+            opener = entry.load()
+        except ImportError as error:
+            raise ConfigError(
+                f"{library} is not installed ({error.name} is missing). Install it with: pip install "
+                f"'deltaplane[embedded]'"
+            ) from error
+        return opener(location, version, dict(options))
+    raise ConfigError(
+        f"Nothing is registered that opens tables with {library}. Install 'deltaplane[embedded]'."
+    )

@@ -4,25 +4,36 @@ writer.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+
 from deltaplane.errors import CommitRefused
 from deltaplane.ledger.head import Head
 from deltaplane.ledger.model import ACTIVE, ManagedTable
 from deltaplane.ledger.prepare import Prepared
 from deltaplane.ledger.ratify import file_key, vector_id
 from deltaplane.ledger.stores.base import Session
-from deltaplane.log.actions import AddFile, Metadata, Protocol, RemoveFile
+from deltaplane.log.actions import AddFile, FileKey, Metadata, Protocol, RemoveFile
 from deltaplane.log.features import check_writable
 from deltaplane.log.paths import check_inside
-from deltaplane.log.properties import append_only, row_tracking_enabled
+from deltaplane.log.properties import append_only, row_tracking_supported, row_tracking_suspended
 from deltaplane.log.replay import file_key as logical_key
 from deltaplane.log.replay import path_key
 from deltaplane.log.schema_json import maps_columns, physical_name, schema_fields
 
-__all__ = ["check_commit"]
+__all__ = ["ActiveFiles", "active_in", "check_commit"]
+
+ActiveFiles = Callable[[Sequence[RemoveFile]], Collection[FileKey]]
+"""Which of the files that are to go are active at the head, by their keys."""
 
 
-def check_commit(session: Session, table: ManagedTable, prepared: Prepared, head: Head) -> None:
+def check_commit(active: ActiveFiles, table: ManagedTable, prepared: Prepared, head: Head) -> None:
     """See that a commit keeps the table readable for everybody.
+
+    Args:
+        active: Asked only when files go.
+        table: The table, with the head as its newest version.
+        prepared: The commit.
+        head: What it builds on.
 
     Raises:
         CommitRefused: It does not. Nothing was written.
@@ -48,9 +59,10 @@ def check_commit(session: Session, table: ManagedTable, prepared: Prepared, head
             f"written. Only add, or take the property off first."
         )
     _check_partitions(table, metadata, adds)
-    if row_tracking_enabled(protocol, metadata):
+    if row_tracking_supported(protocol) and not row_tracking_suspended(metadata):
         _check_row_ids(table, adds)
-    _check_removed(session, table, removes)
+    if removes:
+        _check_removed(active(removes), table, removes)
 
 
 def _check_partitions(table: ManagedTable, metadata: Metadata, adds: list[AddFile]) -> None:
@@ -76,12 +88,18 @@ def _check_row_ids(table: ManagedTable, adds: list[AddFile]) -> None:
             )
 
 
-def _check_removed(session: Session, table: ManagedTable, removes: list[RemoveFile]) -> None:
-    if not removes:
-        return
-    hashes = session.keys([file_key(logical_key(action)) for action in removes])
-    rows = session.rows("files_by_key", table_id=table.table_id, keys=hashes)
-    active = {(path_key(row[1]), vector_id(row[2])) for row in rows if row[4] == ACTIVE}
+def active_in(session: Session, table: ManagedTable) -> ActiveFiles:
+    """The active files as the database knows them."""
+
+    def ask(removes: Sequence[RemoveFile]) -> set[FileKey]:
+        hashes = session.keys([file_key(logical_key(action)) for action in removes])
+        rows = session.rows("files_by_key", table_id=table.table_id, keys=hashes)
+        return {(path_key(row[1]), vector_id(row[2])) for row in rows if row[4] == ACTIVE}
+
+    return ask
+
+
+def _check_removed(active: Collection[FileKey], table: ManagedTable, removes: Sequence[RemoveFile]) -> None:
     for action in removes:
         if logical_key(action) not in active:
             raise CommitRefused(

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.ledger.pruning import IndexedColumn, pruning_columns_of
+from deltaplane.ledger.pruning import NO_STATISTICS, IndexedColumn, pruning_columns_of
 from deltaplane.ledger.stores.base import Session
 from deltaplane.ledger.wide import files_table
 from deltaplane.log.actions import Metadata
@@ -84,11 +84,9 @@ def _within(
     wanted: ColumnRange,
     item: IndexedColumn,
 ) -> set[int] | None:
-    values = ctx.store.prune_values(stab_ranges(wanted.a, wanted.b), wanted.a, wanted.b)
-    rows = session.rows(
-        "prunable", table_id=table.table_id, column_id=wanted.column_id, limit=_MOST + 1, **values
-    )
-    found = {row[0] for row in rows}
+    found = _stabbed(ctx, session, table, wanted.column_id, wanted.a, wanted.b)
+    if not item.column.partition:
+        found |= _stabbed(ctx, session, table, NO_STATISTICS, wanted.a, wanted.b)
     if item.since_version > table.base_version:
         older = session.rows(
             "files_before",
@@ -99,3 +97,11 @@ def _within(
         )
         found |= {row[0] for row in older}
     return found if len(found) <= _MOST else None
+
+
+def _stabbed(
+    ctx: Context, session: Session, table: ManagedTable, column_id: int, least: int, most: int
+) -> set[int]:
+    values = ctx.store.prune_values(stab_ranges(least, most), least, most)
+    rows = session.rows("prunable", table_id=table.table_id, column_id=column_id, limit=_MOST + 1, **values)
+    return {row[0] for row in rows}

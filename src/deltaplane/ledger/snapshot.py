@@ -52,9 +52,9 @@ class Snapshot:
     _records: Callable[[], int | None] = field(repr=False, compare=False)
 
     @property
-    def schema_string(self) -> str:
-        """The schema as in the log."""
-        return self.metadata.schema_string
+    def schema_string(self) -> str | None:
+        """The schema as in the log; None where a writer left it out."""
+        return self.metadata.schema_string or None
 
     @property
     def partition_columns(self) -> list[str]:
@@ -91,13 +91,22 @@ def version_of(ctx: Context, table: ManagedTable, version: int | None, timestamp
         return _version_at(ctx, table, to_ms(timestamp))
     if version is None:
         return table.head_version
-    if not table.base_version <= version <= table.head_version:
+    if not _is_held(ctx, table, version):
         raise VersionNotFound(
             f"{table.label}: the ledger holds versions {table.base_version} to {table.head_version}, and "
             f"{version} was "
             f"asked for."
         )
     return version
+
+
+def _is_held(ctx: Context, table: ManagedTable, version: int) -> bool:
+    """Whether a state is known: versions in a gap of the log, or kept for history only, have none."""
+    if not table.base_version <= version <= table.head_version:
+        return False
+    with ctx.store.glance() as session:
+        row = session.row("commit_totals", table_id=table.table_id, version=version)
+    return row is not None and row[1] is not None
 
 
 def _version_at(ctx: Context, table: ManagedTable, moment: int) -> int:

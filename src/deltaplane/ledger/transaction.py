@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -16,11 +17,11 @@ from deltaplane.ledger.prepare import prepare_actions
 from deltaplane.ledger.snapshot import Snapshot, read_snapshot
 from deltaplane.log.actions import Action
 
-__all__ = ["Transaction"]
+__all__ = ["Transaction", "TransactionBlock"]
 
 
-class Transaction:
-    """Commits to any number of tables that take place together or not at all.
+class TransactionBlock(ABC):
+    """Commits that take place together or not at all, wherever the log is kept.
 
     Use it as a context manager: at the end of the block everything is committed, on an exception nothing is.
     A table
@@ -31,28 +32,24 @@ class Transaction:
         result: Where it landed, once it is committed.
     """
 
-    def __init__(
-        self, ctx: Context, author: str | None, message: str | None, transaction_id: str | None = None
-    ) -> None:
+    def __init__(self, author: str | None, message: str | None, transaction_id: str | None = None) -> None:
         self.transaction_id = transaction_id or str(uuid.uuid4())
         self.result: CommitResult | None = None
-        self._ctx = ctx
         self._author = author
         self._message = message
         self._staged: list[Staged] = []
-        self._pinned: dict[int, ManagedTable] = {}
+        self._pinned: dict[str, ManagedTable] = {}
         self._open = True
 
     def __repr__(self) -> str:
         state = "open" if self._open else "ended"
-        return f"Transaction({self.transaction_id!r}, {len(self._staged)} commits, {state})"
+        return f"{type(self).__name__}({self.transaction_id!r}, {len(self._staged)} commits, {state})"
 
     def snapshot(self, path: str) -> Snapshot:
         """A table as this transaction sees it: as of its first mention, without what the transaction itself
         adds.
         """
-        table = self._pin(path)
-        return read_snapshot(self._ctx, table, table.head_version)
+        return self._read(self._pin(path))
 
     def commit(
         self,
@@ -82,6 +79,18 @@ class Transaction:
         read = table.head_version if expected_version is None else expected_version
         self._staged.append(Staged(table, prepared, read, expected_version is not None))
 
+    def finish(self) -> CommitResult:
+        """Commit now instead of at the end of the block.
+
+        Raises:
+            CommitConflict: Somebody else was first, and nothing was written.
+        """
+        self._check_open()
+        self._open = False
+        request = Request(self.transaction_id, tuple(self._staged), self._author, self._message)
+        self.result = self._land(request) if self._staged else CommitResult(self.transaction_id, {})
+        return self.result
+
     def rollback(self) -> None:
         """End the transaction without a trace."""
         self._check_open()
@@ -90,8 +99,8 @@ class Transaction:
 
     def _pin(self, path: str) -> ManagedTable:
         self._check_open()
-        table = self._ctx.table(path)
-        return self._pinned.setdefault(table.table_id, table)
+        table = self._table(path)
+        return self._pinned.setdefault(table.location, table)
 
     def _check_open(self) -> None:
         if not self._open:
@@ -106,7 +115,37 @@ class Transaction:
     ) -> None:
         if not self._open:
             return
-        self._open = False
         if error is None and self._staged:
-            request = Request(self.transaction_id, tuple(self._staged), self._author, self._message)
-            self.result = commit(self._ctx, request)
+            self.finish()
+        self._open = False
+
+    @abstractmethod
+    def _table(self, path: str) -> ManagedTable:
+        """The table as it is now."""
+
+    @abstractmethod
+    def _read(self, table: ManagedTable) -> Snapshot:
+        """The table at the version it was pinned at."""
+
+    @abstractmethod
+    def _land(self, request: Request) -> CommitResult:
+        """Commit everything, or nothing."""
+
+
+class Transaction(TransactionBlock):
+    """A transaction of the ledger, over any number of tables."""
+
+    def __init__(
+        self, ctx: Context, author: str | None, message: str | None, transaction_id: str | None = None
+    ) -> None:
+        super().__init__(author, message, transaction_id)
+        self._ctx = ctx
+
+    def _table(self, path: str) -> ManagedTable:
+        return self._ctx.table(path)
+
+    def _read(self, table: ManagedTable) -> Snapshot:
+        return read_snapshot(self._ctx, table, table.head_version)
+
+    def _land(self, request: Request) -> CommitResult:
+        return commit(self._ctx, request)

@@ -12,6 +12,7 @@ PGSERVICE) do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -21,6 +22,10 @@ from deltaplane.errors import ConfigError
 __all__ = ["SCHEME", "LedgerUri", "parse_uri"]
 
 SCHEME = "deltasql"
+_FILE_ENGINES = ("sqlite", "duckdb")
+_SECRET_WORDS = ("password", "passwd", "secret", "token")
+_BRACKETED = re.compile(r"\[[0-9a-fA-F:.]*(%\w+)?\]")  # [::1], an address whose colons mean no port
+_UNREADABLE_PORT = re.compile(r":(?!\d+(?:[,/]|$))")
 _EXAMPLE = "deltasql://sqlite//data/ledger.db, or deltasql://postgres/user@host:5432/dbname"
 
 
@@ -57,7 +62,11 @@ def parse_uri(text: str) -> LedgerUri:
     Raises:
         ConfigError: It is not one, or it carries a password. The message does not repeat the password.
     """
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        # The library's message would repeat the address, and with it whatever secret stands in it.
+        raise ConfigError(f"The ledger's address cannot be read. Write it like {_EXAMPLE}.") from None
     if parts.scheme != SCHEME or not parts.netloc:
         raise ConfigError(f"A ledger's address begins with {SCHEME}://ENGINE/. Write it like {_EXAMPLE}.")
     if "@" in parts.netloc or ":" in parts.netloc:
@@ -67,15 +76,27 @@ def parse_uri(text: str) -> LedgerUri:
         )
     target = unquote(parts.path[1:])
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    user, _, _ = target.rpartition("@")
-    if (parts.netloc == "postgres" and ":" in user) or {"password", "passfile_content"} & options.keys():
+    if _carries_secret(parts.netloc, target, options):
         raise ConfigError(
             "The ledger's address carries a password. Take it out, and give it through PGPASSWORD, "
-            "PGPASSFILE or "
-            "~/.pgpass, which PostgreSQL's own tools read as well."
+            "PGPASSFILE or ~/.pgpass, which PostgreSQL's own tools read as well."
         )
     if not target:
         raise ConfigError(
             f"The ledger's address names no database after the engine. Write it like {_EXAMPLE}."
         )
     return LedgerUri(parts.netloc, target, options, unquote(parts.fragment) or None)
+
+
+def _carries_secret(engine: str, target: str, options: Mapping[str, str]) -> bool:
+    """Whether something in an address is, or may be, a password.
+
+    A password may hold any character, so that it is cut at the wrong place: everything after a ':' that is no
+    port counts as one.
+    """
+    if any(word in key.lower() for key in options for word in _SECRET_WORDS):
+        return True
+    if engine in _FILE_ENGINES:
+        return False
+    user, _, place = target.rpartition("@")
+    return ":" in user or _UNREADABLE_PORT.search(_BRACKETED.sub("", place)) is not None

@@ -10,11 +10,12 @@ Finding the intervals that overlap a range is a range scan per width: an interva
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deltaplane.errors import UnsupportedTable
 from deltaplane.log.jsonlines import parse_json
 from deltaplane.log.order_keys import INT64_MAX, INT64_MIN, clamp, key_kind, order_key, parse_moment, text_key
 from deltaplane.log.schema_json import LeafColumn, leaf_columns, statistics_columns
@@ -117,9 +118,10 @@ class Interval:
 
 
 def column_id(physical: Sequence[str], delta_type: str) -> int:
-    """The id of a column: positive, and derived from what must be equal for keys to be comparable."""
+    """The id of a column: 47 bits, derived from what must be equal for keys to be comparable."""
     text = "\0".join((str(key_kind(delta_type)), *physical))
-    return zlib.crc32(text.encode("utf-8", "surrogatepass")) & 0x7FFFFFFF
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return int.from_bytes(digest, "big") >> 1
 
 
 def _pruning_column(leaf: LeafColumn) -> PruningColumn:
@@ -157,7 +159,7 @@ def pruning_columns(
     ordered = [
         *(leaf for leaf in leaves if leaf.partition),
         *(leaf for path in wanted for leaf in leaves if leaf.physical == path),
-        *statistics_columns(schema_string, partition_columns, configuration),
+        *_measured(schema_string, partition_columns, configuration),
     ]
     chosen: dict[int, PruningColumn] = {}
     for leaf in ordered:
@@ -165,6 +167,16 @@ def pruning_columns(
             column = _pruning_column(leaf)
             chosen.setdefault(column.id, column)
     return tuple(chosen.values())
+
+
+def _measured(
+    schema_string: str, partition_columns: Sequence[str], configuration: Mapping[str, str]
+) -> tuple[LeafColumn, ...]:
+    try:
+        return statistics_columns(schema_string, partition_columns, configuration)
+    except UnsupportedTable:
+        # A property that a writer must refuse: here it only means that fewer files can be ruled out.
+        return ()
 
 
 def parse_stats(text: str | None) -> Mapping[str, Any]:
@@ -175,7 +187,7 @@ def parse_stats(text: str | None) -> Mapping[str, Any]:
         stats = parse_json(text)
     except (ValueError, RecursionError):
         return {}
-    return stats if isinstance(stats, Mapping) else {}
+    return stats if (type(stats) is dict or isinstance(stats, Mapping)) else {}
 
 
 def bounds_of(
@@ -254,7 +266,7 @@ def _stat_key(value: Any, delta_type: str) -> int | None:
 
 def _at(values: Any, path: Sequence[str]) -> Any:
     for name in path:
-        if not isinstance(values, Mapping):
+        if not (type(values) is dict or isinstance(values, Mapping)):
             return None
         values = values.get(name)
     return None if isinstance(values, Mapping | list) else values

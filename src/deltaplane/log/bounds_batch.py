@@ -25,20 +25,22 @@ from deltaplane.log.bounds import (
 from deltaplane.log.jsonlines import parse_json
 from deltaplane.log.order_keys import INT64_MAX, INT64_MIN, key_kind
 
-__all__ = ["BOUNDS_SCHEMA", "bounds_batch"]
+__all__ = ["BOUNDS_SCHEMA", "Keys", "bounds_batch", "stats_keys"]
 
 BOUNDS_SCHEMA = pa.schema([(name, pa.int64()) for name in ("row", "column_id", "lo", "hi", "width_class")])
 _CHUNK = 65_536
 _SMALL = 256
 _READ_AS = {
     "integer": pa.int64(),
+    "single": pa.float64(),
     "double": pa.float64(),
     "decimal": pa.float64(),
     "boolean": pa.bool_(),
 }
 _LOW = pa.scalar(INT64_MIN, pa.int64())
 _HIGH = pa.scalar(INT64_MAX, pa.int64())
-Keys = tuple[pa.Array, pa.Array]
+Keys = tuple[pa.Array, pa.Array, pa.Array]
+"""Of one column in many files: the least and greatest keys, and how many rows are null (null: not known)."""
 
 
 def bounds_batch(
@@ -62,7 +64,7 @@ def bounds_batch(
     for start in range(0, len(stats), _CHUNK):
         texts, values = _whole(stats.slice(start, _CHUNK)), _whole(partition_values.slice(start, _CHUNK))
         rows = pa.array(range(first_row + start, first_row + start + len(texts)), pa.int64())
-        for column, (lo, hi) in zip(columns, _chunk_keys(texts, values, columns), strict=True):
+        for column, (lo, hi, _) in zip(columns, _chunk_keys(texts, values, columns), strict=True):
             number = pa.repeat(pa.scalar(column.id, pa.int64()), len(rows))
             pieces.append(
                 pa.record_batch([rows, number, lo, hi, _width_classes(lo, hi)], schema=BOUNDS_SCHEMA)
@@ -85,7 +87,7 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _chunk_keys(stats: pa.Array, values: pa.Array, columns: Sequence[PruningColumn]) -> list[Keys]:
     partitions = iter(_partition_keys(values, [c for c in columns if c.partition]))
     measured = [column for column in columns if not column.partition]
-    measures = iter(_stats_keys(stats, measured) if measured else [])
+    measures = iter(stats_keys(stats, measured) if measured else [])
     return [next(partitions) if column.partition else next(measures) for column in columns]
 
 
@@ -99,6 +101,7 @@ def _partition_keys(values: pa.Array, columns: Sequence[PruningColumn]) -> list[
         (
             pa.array([lo for lo, _ in pairs], pa.int64()).take(encoded.indices),
             pa.array([hi for _, hi in pairs], pa.int64()).take(encoded.indices),
+            pa.nulls(len(values), pa.int64()),
         )
         for pairs in keys
     ]
@@ -113,7 +116,8 @@ def _pair(interval: Interval) -> tuple[int, int]:
     return (INT64_MAX, INT64_MIN) if interval.all_null else (interval.low_key, interval.high_key)
 
 
-def _stats_keys(stats: pa.Array, columns: Sequence[PruningColumn]) -> list[Keys]:
+def stats_keys(stats: pa.StringArray, columns: Sequence[PruningColumn]) -> list[Keys]:
+    """The keys that the statistics of many files say, for each column."""
     try:
         table = _read(stats, columns)
         return [_column_keys(table, column) for column in columns]
@@ -122,14 +126,23 @@ def _stats_keys(stats: pa.Array, columns: Sequence[PruningColumn]) -> list[Keys]
             return _row_by_row(stats, columns)
     # A few odd rows must not make the rest slow.
     half = len(stats) // 2
-    halves = zip(_stats_keys(stats[:half], columns), _stats_keys(stats[half:], columns), strict=True)
-    return [(pa.concat_arrays([a[0], b[0]]), pa.concat_arrays([a[1], b[1]])) for a, b in halves]
+    halves = zip(stats_keys(stats[:half], columns), stats_keys(stats[half:], columns), strict=True)
+    return [_joined(first, second) for first, second in halves]
+
+
+def _joined(first: Keys, second: Keys) -> Keys:
+    lo, hi, nulls = (pa.concat_arrays(pair) for pair in zip(first, second, strict=True))
+    return lo, hi, nulls
 
 
 def _row_by_row(stats: pa.Array, columns: Sequence[PruningColumn]) -> list[Keys]:
     rows = [bounds_of(text, {}, columns) for text in stats.to_pylist()]
     return [
-        (pa.array([row[i].lo for row in rows], pa.int64()), pa.array([row[i].hi for row in rows], pa.int64()))
+        (
+            pa.array([row[i].lo for row in rows], pa.int64()),
+            pa.array([row[i].hi for row in rows], pa.int64()),
+            pa.array([row[i].null_count for row in rows], pa.int64()),
+        )
         for i in range(len(columns))
     ]
 
@@ -181,7 +194,7 @@ def _column_keys(table: pa.Table, column: PruningColumn) -> Keys:
     wrong = pc.fill_null(pc.greater(lo, hi), False)
     lo = pc.if_else(wrong, _LOW, pc.fill_null(_slack(lo, column.type, low=True), _LOW))
     hi = pc.if_else(wrong, _HIGH, pc.fill_null(_slack(hi, column.type, low=False), _HIGH))
-    return pc.if_else(empty, _HIGH, lo), pc.if_else(empty, _LOW, hi)
+    return pc.if_else(empty, _HIGH, lo), pc.if_else(empty, _LOW, hi), nulls
 
 
 def _leaf(table: pa.Table, path: tuple[str, ...]) -> pa.Array:
@@ -193,7 +206,7 @@ def _leaf(table: pa.Table, path: tuple[str, ...]) -> pa.Array:
     return array
 
 
-def _key_arrays(low: pa.Array, high: pa.Array, delta_type: str) -> Keys:
+def _key_arrays(low: pa.Array, high: pa.Array, delta_type: str) -> tuple[pa.Array, pa.Array]:
     kind = key_kind(delta_type)
     if kind == "text":
         return _text_keys(low, None), _text_keys(high, "\ufffd")

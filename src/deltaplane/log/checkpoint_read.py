@@ -172,7 +172,9 @@ def _blaming(source: str) -> Iterator[None]:
 
 def _pieces(parquet_source: ParquetSource, source: str, batch_rows: int) -> Iterator[_Piece]:
     raw = pa.BufferReader(parquet_source) if isinstance(parquet_source, bytes) else parquet_source
-    file = pq.ParquetFile(raw, coerce_int96_timestamp_unit="us", buffer_size=1 << 20)
+    file = pq.ParquetFile(
+        raw, coerce_int96_timestamp_unit="us", buffer_size=1 << 20, page_checksum_verification=True
+    )
     columns, instants = _wanted(file, source), _instants(file)
     for batch in file.iter_batches(batch_rows, columns=columns):
         batch.validate(full=True)

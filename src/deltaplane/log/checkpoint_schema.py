@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from deltaplane.errors import CorruptLog
 from deltaplane.log.actions import AddFile, DeletionVector, RemoveFile
 from deltaplane.log.jsonlines import dump_json
 
@@ -24,8 +27,11 @@ __all__ = [
     "TEXT_MAP",
     "TOMBSTONE_BATCH",
     "V2_SCHEMA",
+    "add_column",
     "add_files",
     "file_batch",
+    "fitting_delta",
+    "remove_column",
     "remove_files",
     "tombstone_batch",
 ]
@@ -287,3 +293,84 @@ def _vectors(columns: Mapping[str, list[Any]]) -> Iterator[DeletionVector | None
     names = ("dv_storage_type", "dv_path", "dv_size", "dv_cardinality", "dv_offset")
     for row in zip(*(columns[name] for name in names), strict=True):
         yield None if row[0] is None else DeletionVector(*row)
+
+
+def add_column(batch: pa.RecordBatch) -> pa.Array:
+    """The column `add` of a checkpoint for a file batch.
+
+    Raises:
+        CorruptLog: A value does not fit the form that Delta prescribes.
+    """
+    return _struct(
+        _ADD,
+        {
+            "path": batch["path"],
+            "partitionValues": _maps(pc.fill_null(batch["partition_values"], "{}")),
+            "size": batch["size"],
+            "modificationTime": batch["modification_time"],
+            "dataChange": pa.repeat(False, batch.num_rows),
+            "tags": _maps(batch["tags"]),
+            "deletionVector": _vector_column(batch),
+            "baseRowId": batch["base_row_id"],
+            "defaultRowCommitVersion": batch["default_row_commit_version"],
+            "clusteringProvider": batch["clustering_provider"],
+            "stats": batch["stats"],
+        },
+    )
+
+
+def remove_column(batch: pa.RecordBatch) -> pa.Array:
+    """The column `remove` of a checkpoint for a tombstone batch; raises as `add_column` does."""
+    return _struct(
+        _REMOVE,
+        {
+            "path": batch["path"],
+            "deletionTimestamp": batch["deletion_timestamp"],
+            "dataChange": pa.repeat(False, batch.num_rows),
+            "extendedFileMetadata": batch["extended_file_metadata"],
+            "partitionValues": _maps(batch["partition_values"]),
+            "size": batch["size"],
+            "deletionVector": _vector_column(batch),
+            "baseRowId": batch["base_row_id"],
+            "defaultRowCommitVersion": batch["default_row_commit_version"],
+        },
+    )
+
+
+def _vector_column(batch: pa.RecordBatch) -> pa.Array:
+    columns = {
+        "storageType": batch["dv_storage_type"],
+        "pathOrInlineDv": batch["dv_path"],
+        "offset": batch["dv_offset"],
+        "sizeInBytes": batch["dv_size"],
+        "cardinality": batch["dv_cardinality"],
+    }
+    return _struct(_VECTOR, columns, mask=batch["dv_storage_type"].is_null())
+
+
+def _struct(kind: pa.DataType, columns: dict[str, pa.Array], mask: pa.Array | None = None) -> pa.Array:
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    arrays = []
+    for field in fields:
+        with fitting_delta(field.name):
+            arrays.append(columns[field.name].cast(field.type))
+    return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
+
+
+def _maps(texts: pa.Array) -> pa.Array:
+    """JSON objects as maps; each distinct text is read once."""
+    encoded = texts.dictionary_encode()
+    with fitting_delta("a map of partition values or tags"):
+        maps = [sorted(json.loads(text).items()) for text in encoded.dictionary.to_pylist()]
+        return pa.array(maps, TEXT_MAP).take(encoded.indices)
+
+
+@contextmanager
+def fitting_delta(what: str) -> Iterator[None]:
+    """Turn what Arrow says about a value into what it means for the table."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise CorruptLog(
+            "the table's state", f"{what} has no form in a checkpoint, and none was written: {error}"
+        ) from error

@@ -8,7 +8,6 @@ whatever `delta.checkpoint.writeStatsAsJson` says, because none are written as s
 from __future__ import annotations
 
 import io
-import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -20,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltaplane.errors import CorruptLog
 from deltaplane.log.actions import (
     Action,
     CheckpointMetadata,
@@ -34,9 +32,11 @@ from deltaplane.log.checkpoint_schema import (
     CLASSIC_SCHEMA,
     FILE_BATCH,
     SIDECAR_SCHEMA,
-    TEXT_MAP,
     TOMBSTONE_BATCH,
     V2_SCHEMA,
+    add_column,
+    fitting_delta,
+    remove_column,
 )
 from deltaplane.log.jsonlines import action_to_dict
 from deltaplane.log.last_checkpoint import LastCheckpoint
@@ -216,6 +216,7 @@ class _Writer:
             compression="snappy",
             use_dictionary=[name for name in _REPEATED if name.split(".")[0] in schema.names],
             store_schema=False,
+            write_page_checksum=True,
         )
         self.rows = self.adds = 0
 
@@ -237,7 +238,7 @@ class _Writer:
         if not ordered:
             return
         rows = [{action.kind: _row(action_to_dict(action)[action.kind])} for action in ordered]
-        with _fitting_delta("the header"):
+        with fitting_delta("the header"):
             table = pa.Table.from_pylist(rows, schema=self._schema)
         self._parquet.write_table(table, row_group_size=len(rows))
         self.rows += len(rows)
@@ -297,8 +298,8 @@ def _file_groups(
 ) -> Iterator[tuple[str, pa.Array]]:
     """The row groups of file actions: which column, and its values."""
     return chain(
-        (("add", _adds(group)) for group in _regrouped(files, FILE_BATCH, rows)),
-        (("remove", _removes(group)) for group in _regrouped(tombstones, TOMBSTONE_BATCH, rows)),
+        (("add", add_column(group)) for group in _regrouped(files, FILE_BATCH, rows)),
+        (("remove", remove_column(group)) for group in _regrouped(tombstones, TOMBSTONE_BATCH, rows)),
     )
 
 
@@ -336,78 +337,3 @@ def _fitting(batch: pa.RecordBatch, text_room: int) -> tuple[int, int]:
     running = pc.cumulative_sum(total)
     count = pc.sum(pc.less_equal(running, text_room)).as_py() or 0
     return count, running[count - 1].as_py() if count else 0
-
-
-def _adds(batch: pa.RecordBatch) -> pa.Array:
-    return _struct(
-        SIDECAR_SCHEMA.field("add").type,
-        {
-            "path": batch["path"],
-            "partitionValues": _maps(pc.fill_null(batch["partition_values"], "{}")),
-            "size": batch["size"],
-            "modificationTime": batch["modification_time"],
-            "dataChange": pa.repeat(False, batch.num_rows),
-            "tags": _maps(batch["tags"]),
-            "deletionVector": _vectors(batch),
-            "baseRowId": batch["base_row_id"],
-            "defaultRowCommitVersion": batch["default_row_commit_version"],
-            "clusteringProvider": batch["clustering_provider"],
-            "stats": batch["stats"],
-        },
-    )
-
-
-def _removes(batch: pa.RecordBatch) -> pa.Array:
-    return _struct(
-        SIDECAR_SCHEMA.field("remove").type,
-        {
-            "path": batch["path"],
-            "deletionTimestamp": batch["deletion_timestamp"],
-            "dataChange": pa.repeat(False, batch.num_rows),
-            "extendedFileMetadata": batch["extended_file_metadata"],
-            "partitionValues": _maps(batch["partition_values"]),
-            "size": batch["size"],
-            "deletionVector": _vectors(batch),
-            "baseRowId": batch["base_row_id"],
-            "defaultRowCommitVersion": batch["default_row_commit_version"],
-        },
-    )
-
-
-def _vectors(batch: pa.RecordBatch) -> pa.Array:
-    columns = {
-        "storageType": batch["dv_storage_type"],
-        "pathOrInlineDv": batch["dv_path"],
-        "offset": batch["dv_offset"],
-        "sizeInBytes": batch["dv_size"],
-        "cardinality": batch["dv_cardinality"],
-    }
-    kind = SIDECAR_SCHEMA.field("add").type.field("deletionVector").type
-    return _struct(kind, columns, mask=batch["dv_storage_type"].is_null())
-
-
-def _struct(kind: pa.DataType, columns: dict[str, pa.Array], mask: pa.Array | None = None) -> pa.Array:
-    fields = [kind.field(at) for at in range(kind.num_fields)]
-    arrays = []
-    for field in fields:
-        with _fitting_delta(field.name):
-            arrays.append(columns[field.name].cast(field.type))
-    return pa.StructArray.from_arrays(arrays, fields=fields, mask=mask)
-
-
-def _maps(texts: pa.Array) -> pa.Array:
-    """JSON objects as maps; each distinct text is read once."""
-    encoded = texts.dictionary_encode()
-    with _fitting_delta("a map of partition values or tags"):
-        maps = [sorted(json.loads(text).items()) for text in encoded.dictionary.to_pylist()]
-        return pa.array(maps, TEXT_MAP).take(encoded.indices)
-
-
-@contextmanager
-def _fitting_delta(what: str) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise CorruptLog(
-            "the table's state", f"{what} has no form in a checkpoint, and none was written: {error}"
-        ) from error

@@ -1,8 +1,8 @@
 """Commits as text: exact reading, canonical writing.
 
 Reading accepts what Delta accepts: numbers of any size, NaN and infinities, text after an object on its line.
-It also accepts objects that span lines, which the protocol forbids and other readers take. Writing has one form:
-fields in the order of the protocol, keys of maps sorted, no white space, nothing that is absent.
+It also accepts objects that span lines, which the protocol forbids and other readers take. Writing has one
+form: fields in the order of the protocol, keys of maps sorted, no white space, nothing that is absent.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _dump(value: Any, out: list[str]) -> None:
         out.append(_quote(value))
     elif value is None or isinstance(value, bool):
         out.append("null" if value is None else "true" if value else "false")
-    elif isinstance(value, Mapping):
+    elif type(value) is dict or isinstance(value, Mapping):
         separator = "{"
         for key, item in value.items():
             out.append(f"{separator}{_quote(str(key))}:")
@@ -154,7 +154,7 @@ def action_from_dict(content: Mapping[str, Any], source: str = "the action") -> 
     if len(present) != 1:
         raise CorruptLog(source, f"an action must have one key, and this has {sorted(content) or 'none'}")
     name, body = present[0]
-    if name == "commitInfo" and isinstance(body, Mapping):
+    if name == "commitInfo" and (type(body) is dict or isinstance(body, Mapping)):
         return CommitInfo(body)
     kind = _KINDS.get(name)
     if kind is None:
@@ -164,7 +164,7 @@ def action_from_dict(content: Mapping[str, Any], source: str = "the action") -> 
 
 
 def _build(shape: _Shape, body: Any, source: str, place: str) -> Any:
-    if not isinstance(body, Mapping):
+    if not (type(body) is dict or isinstance(body, Mapping)):
         raise CorruptLog(source, f"{place} must be an object, and is {body!r:.60}")
     values: dict[str, Any] = {}
     extra: dict[str, Any] = {}
@@ -199,7 +199,7 @@ def _checked(kind: str, value: Any, source: str, place: str) -> Any:
             return tuple(value)
     elif kind in _NESTED:
         return _build(_SHAPES[_NESTED[kind]], value, source, place)
-    elif isinstance(value, Mapping):
+    elif type(value) is dict or isinstance(value, Mapping):
         return {str(k): v if v is None or type(v) is str else dump_json(v) for k, v in value.items()}
     raise CorruptLog(source, f"{place} has an impossible value: {value!r:.60}")
 
@@ -235,7 +235,7 @@ def _body(value: Any) -> dict[str, Any]:
             continue
         if kind in _NESTED:
             item = _body(item)
-        elif isinstance(item, Mapping):
+        elif type(item) is dict or isinstance(item, Mapping):
             item = dict(sorted(item.items()))
         elif kind.startswith("tuple"):
             item = list(item)
@@ -247,7 +247,7 @@ def _body(value: Any) -> dict[str, Any]:
 
 def _sorted(value: Any) -> Any:
     """The value with the keys of every object in order, so that equal values have equal text."""
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list | tuple) else value
 
@@ -292,7 +292,7 @@ def _objects(text: str, source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             body, after = _decoded(text, start)
         except ValueError as error:
             raise CorruptLog(place, f"not JSON: {error}") from None
-        if not isinstance(body, Mapping):
+        if not (type(body) is dict or isinstance(body, Mapping)):
             raise CorruptLog(place, f"not an object: {text[start:after]!r:.60}")
         if body:
             yield number, body

@@ -26,6 +26,7 @@ __all__ = [
     "commit_name",
     "list_log",
     "missing_runs",
+    "older_segments",
     "reconstructable",
     "segment",
 ]
@@ -259,6 +260,27 @@ def bases(listing: LogListing, version: int | None = None) -> tuple[LogSegment, 
     if not found:
         raise _broken(listing, target, asked=version is not None)
     return tuple(found)
+
+
+def older_segments(listing: LogListing, before: int) -> tuple[LogSegment, ...]:
+    """Runs of versions before one that can be rebuilt by themselves, oldest first.
+
+    A gap in the log does not take the versions before it: commits from version 0 on, or after a checkpoint,
+    lead to
+    their own states.
+    """
+    anchors: list[tuple[int, Checkpoint | None]] = [(c.version, c) for c in listing.checkpoints]
+    if 0 in listing.commits:
+        anchors.insert(0, (-1, None))
+    runs: list[LogSegment] = []
+    for version, checkpoint in anchors:
+        if version >= before or (runs and version <= runs[-1].version):
+            continue
+        end = version
+        while end + 1 in listing.commits and end + 1 < before:
+            end += 1
+        runs.append(LogSegment(checkpoint, range(version + 1, end + 1), end))
+    return tuple(runs)
 
 
 def missing_runs(listing: LogListing, version: int | None = None) -> tuple[tuple[int, int], ...]:

@@ -34,7 +34,7 @@ _KINDS = {
     "date": "date",
     "timestamp": "timestamp",
     "timestamp_ntz": "timestamp",
-    "float": "double",
+    "float": "single",
     "double": "double",
     "string": "text",
 }

@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from deltaplane.errors import DeclarationError
+from deltaplane.errors import PredicateError
 from deltaplane.log.bounds import successor
 from deltaplane.log.order_keys import parse_moment
 from deltaplane.log.predicate_tree import (
@@ -43,6 +43,7 @@ _TEXTS = frozenset(("TEXT", "VARCHAR"))
 _NUMBERS = frozenset((*_INTEGER_BITS, "DOUBLE", "DECIMAL"))
 _EPOCH = dt.datetime(1970, 1, 1)
 _NULL = object()
+_UNDERSTOOD = frozenset(("this", "expression", "expressions", "low", "high"))
 # Conditions that are no comparison, but can be part of one: statistics do not answer them.
 _CONDITIONS = (exp.Condition, exp.Predicate, exp.Func)
 
@@ -51,15 +52,15 @@ def parse_sql(text: str) -> Predicate:
     """Read a condition, such as "day >= DATE '2024-01-01' AND region IN ('eu', 'us')".
 
     Raises:
-        DeclarationError: The text is not one condition.
+        PredicateError: The text is not one condition.
     """
     try:
         parsed = sqlglot.parse(text, dialect="spark")
     except (SqlglotError, RecursionError) as error:
-        raise DeclarationError(_refusal(text, str(error).splitlines()[0])) from None
+        raise PredicateError(_refusal(text, str(error).splitlines()[0])) from None
     found = parsed[0] if len(parsed) == 1 else None
     if not isinstance(found, _CONDITIONS):
-        raise DeclarationError(_refusal(text, "it is not one condition"))
+        raise PredicateError(_refusal(text, "it is not one condition"))
     return _build(found, False)
 
 
@@ -87,23 +88,29 @@ def _build(node: exp.Expr, negated: bool) -> Predicate:
 
 
 def _leaf(node: exp.Expr, negated: bool) -> Predicate:
+    if any(value for name, value in node.args.items() if name not in _UNDERSTOOD):
+        # The parser keeps some words, such as NOT in NOT LIKE, as marks on the node.
+        return _whole_column(node, negated)
     operator = _OPERATORS.get(type(node))
     if operator is not None:
         return _comparison(node.this, operator, node.expression, negated)
-    if isinstance(node, exp.In) and node.expressions and not node.args.get("query"):
+    if isinstance(node, exp.In) and node.expressions:
         parts = [_comparison(node.this, "=", item, negated) for item in node.expressions]
         return all_of(parts) if negated else any_of(parts)
     if isinstance(node, exp.Between):
         ends = ((">=", node.args["low"]), ("<=", node.args["high"]))
         parts = [_comparison(node.this, sign, end, negated) for sign, end in ends]
-        symmetric = node.args.get("symmetric")
-        return Opaque(node.sql("spark")) if symmetric else any_of(parts) if negated else all_of(parts)
+        return any_of(parts) if negated else all_of(parts)
     if isinstance(node, exp.Is | exp.NullSafeEQ):
         return _null_test(node, negated)
     if isinstance(node, exp.Like | exp.StartsWith) and not negated:
         return _prefix(node)
+    return _whole_column(node, negated)
+
+
+def _whole_column(node: exp.Expr, negated: bool) -> Predicate:
+    """A column alone is a condition when it is a boolean; anything else is opaque."""
     column = _column(node)
-    # A column alone is a condition when it is a boolean.
     return Compare(column, "=", not negated) if column else Opaque(node.sql("spark"))
 
 
@@ -175,7 +182,7 @@ def _value(node: exp.Expr) -> Value | object | None:
         value = _value(node.this)
         numeric = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
         return -value if numeric else None  # type: ignore[operator]
-    if isinstance(node, exp.Cast):
+    if isinstance(node, exp.Cast) and not node.args.get("format"):
         return _cast(_value(node.this), node.to)
     return None
 

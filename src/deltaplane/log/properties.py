@@ -149,8 +149,8 @@ _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s`.,]+))\s*([.,]|$)")
 def _column_list(metadata: Metadata, text: str) -> tuple[tuple[str, ...], ...]:
     columns: list[tuple[str, ...]] = []
     parts: list[str] = []
-    position = 0
-    while position < len(text) or parts:
+    position, more = 0, bool(text.strip())
+    while more:
         found = _NAME.match(text, position)
         if found is None:
             wanted = "a list of columns such as 'a, s.b, `odd name`'"
@@ -159,7 +159,7 @@ def _column_list(metadata: Metadata, text: str) -> tuple[tuple[str, ...], ...]:
         if found[3] != ".":
             columns.append(tuple(parts))
             parts = []
-        position = found.end()
+        position, more = found.end(), found[3] != ""
     return tuple(columns)
 
 

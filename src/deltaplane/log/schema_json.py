@@ -15,12 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from deltaplane.errors import CommitRefused, CorruptLog, UnsupportedTable
+from deltaplane.log.actions import Metadata
 from deltaplane.log.jsonlines import dump_json, parse_json
+from deltaplane.log.properties import data_skipping
 
 __all__ = [
     "LeafColumn",
     "arrow_schema",
     "arrow_type",
+    "every_field",
     "is_known_type",
     "leaf_columns",
     "maps_columns",
@@ -63,7 +66,6 @@ _DELTA: dict[pa.DataType, str] = {
     pa.uint32(): "long",
     pa.uint64(): "decimal(20,0)",
 }
-_DEFAULT_INDEXED = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,27 @@ def maps_columns(configuration: Mapping[str, str]) -> bool:
     return configuration.get("delta.columnMapping.mode", "none").lower() in ("name", "id")
 
 
+def every_field(schema_string: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All fields, also those inside structs, arrays and maps, each with its dotted place."""
+    for item in schema_fields(schema_string):
+        yield from _inner_fields(item, item["name"])
+
+
+def _inner_fields(item: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield place, item
+    for inner in _fields_within(item["type"]):
+        yield from _inner_fields(inner, f"{place}.{inner['name']}")
+
+
+def _fields_within(kind: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(kind, Mapping):
+        return
+    if kind.get("type") == "struct":
+        yield from _struct_fields(kind)
+    for part in ("elementType", "keyType", "valueType"):
+        yield from _fields_within(kind.get(part))
+
+
 def leaf_columns(schema_string: str, partition_columns: Sequence[str] = ()) -> tuple[LeafColumn, ...]:
     """All leaf columns, in the order of the schema."""
     partitions = frozenset(partition_columns)
@@ -169,32 +192,22 @@ def _leaves(
 def statistics_columns(
     schema_string: str, partition_columns: Sequence[str], configuration: Mapping[str, str]
 ) -> tuple[LeafColumn, ...]:
-    """The leaf columns that a writer of this table collects statistics for."""
+    """The leaf columns that a writer of this table collects statistics for.
+
+    Raises:
+        UnsupportedTable: The property that names them cannot be understood.
+    """
     leaves = tuple(leaf for leaf in leaf_columns(schema_string, partition_columns) if not leaf.partition)
-    chosen = configuration.get("delta.dataSkippingStatsColumns")
-    if chosen is not None:
-        wanted = [_split_name(name) for name in _split(chosen, ",") if name.strip()]
+    named = Metadata(id="", schema_string=schema_string, name="the table", configuration=configuration)
+    skipping = data_skipping(named)
+    if skipping.columns is not None:
+        wanted = skipping.columns
         return tuple(leaf for leaf in leaves if any(_covers(name, leaf.path) for name in wanted))
-    limit = int(configuration.get("delta.dataSkippingNumIndexedCols", _DEFAULT_INDEXED))
-    return leaves if limit < 0 else leaves[:limit]
+    return leaves if skipping.limit < 0 else leaves[: skipping.limit]
 
 
 def _covers(name: tuple[str, ...], path: tuple[str, ...]) -> bool:
     return [part.casefold() for part in path[: len(name)]] == [part.casefold() for part in name]
-
-
-def _split_name(text: str) -> tuple[str, ...]:
-    return tuple(_unquoted(part.strip()) for part in _split(text.strip(), "."))
-
-
-def _unquoted(part: str) -> str:
-    quoted = len(part) >= 2 and part[0] == part[-1] == "`"
-    return part[1:-1].replace("``", "`") if quoted else part
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """Split where the separator is not inside backticks."""
-    return re.findall(rf"(?:`[^`]*`|[^`{re.escape(separator)}])+", text)
 
 
 def arrow_schema(schema_string: str, *, physical: bool = False, nullable: bool = False) -> pa.Schema:

@@ -13,8 +13,10 @@ DELETE FROM schema_versions WHERE version = :version
 -- name: table_by_location
 SELECT {table_columns} FROM tables WHERE location = :location
 
--- name: table_by_name
-SELECT {table_columns} FROM tables WHERE name = :name
+-- name: table_by_reference
+-- A name wins over a place.
+SELECT {table_columns} FROM tables WHERE name = :name OR location = :location
+ORDER BY CASE WHEN name = :name THEN 0 ELSE 1 END LIMIT 1
 
 -- name: table_by_id
 SELECT {table_columns} FROM tables WHERE table_id = :table_id
@@ -34,9 +36,6 @@ UPDATE tables SET head_version = :version, next_file_id = :next_file_id WHERE ta
 
 -- name: set_base
 UPDATE tables SET base_version = :version WHERE table_id = :table_id
-
--- name: set_next_file_id
-UPDATE tables SET next_file_id = :next_file_id WHERE table_id = :table_id
 
 -- name: finish_adoption
 UPDATE tables SET state = 'managed', base_version = :base, head_version = :head, published_version = :head,
@@ -185,20 +184,20 @@ ORDER BY d.domain
 -- name: files_by_key
 -- Everything that is or was known under these keys.
 SELECT file_id, path, deletion_vector, size, removed_version, tombstone_until FROM files
-WHERE table_id = :table_id AND file_key IN ({keys})
+WHERE table_id = :table_id AND file_key {among}
 
 -- name: remove_files
 UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807,
     deletion_timestamp = :deletion_timestamp, removal = :removal
-WHERE table_id = :table_id AND file_id IN ({keys})
+WHERE table_id = :table_id AND file_id {among}
 
 -- name: supersede_files
 -- Replaced by a newer add of the same file: no tombstone.
 UPDATE files SET removed_version = :version, tombstone_until = :version
-WHERE table_id = :table_id AND file_id IN ({keys})
+WHERE table_id = :table_id AND file_id {among}
 
 -- name: end_tombstones
-UPDATE files SET tombstone_until = :version WHERE table_id = :table_id AND file_id IN ({keys})
+UPDATE files SET tombstone_until = :version WHERE table_id = :table_id AND file_id {among}
 
 -- name: files_narrow
 -- What most readers ask for; other columns cost time per million rows, so they are left out where a table has none.
@@ -222,9 +221,6 @@ FROM files WHERE table_id = :table_id AND removed_version <= :version AND tombst
     AND coalesce(deletion_timestamp, 0) > :expired_before
 ORDER BY path, deletion_vector
 
--- name: file_ids
-SELECT file_id FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
-
 -- name: count_files
 SELECT count(*), coalesce(sum(size), 0), count(deletion_vector), count(num_records), coalesce(sum(num_records), 0) FROM files
 WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
@@ -244,6 +240,9 @@ RETURNING holder
 
 -- name: drop_lease
 DELETE FROM leases WHERE name = :name AND holder = :holder
+
+-- name: expire_leases
+DELETE FROM leases WHERE expires_at < :now
 
 -- name: leases
 SELECT name, holder, expires_at FROM leases ORDER BY name
@@ -302,3 +301,38 @@ DELETE FROM pruning_columns WHERE table_id = :table_id
 
 -- name: publication
 SELECT attempts, last_error, next_attempt_at, published_at FROM publications WHERE table_id = :table_id AND version = :version
+
+-- name: reset_table
+UPDATE tables SET base_version = -1, head_version = -1, published_version = -1, checkpoint_version = -1, next_file_id = 0
+WHERE table_id = :table_id
+
+-- name: file_keys
+SELECT file_key FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+
+-- name: files_for_bounds
+SELECT file_id, stats, partition_values FROM files
+WHERE table_id = :table_id AND file_id > :after AND removed_version > added_version ORDER BY file_id LIMIT :limit
+
+-- name: set_head
+UPDATE tables SET head_version = :version WHERE table_id = :table_id
+
+-- name: set_checkpoint
+UPDATE tables SET checkpoint_version = :version WHERE table_id = :table_id
+
+-- name: unpublish
+UPDATE publications SET published_at = NULL, attempts = 0, last_error = NULL, next_attempt_at = 0
+WHERE table_id = :table_id AND version >= :version
+
+-- name: end_active_files
+UPDATE files SET removed_version = :version, tombstone_until = :version
+WHERE table_id = :table_id AND removed_version = 9223372036854775807
+
+-- name: end_all_tombstones
+UPDATE files SET tombstone_until = :version
+WHERE table_id = :table_id AND removed_version < :version AND tombstone_until = 9223372036854775807
+
+-- name: delete_protocol
+DELETE FROM protocols WHERE table_id = :table_id AND version = :version
+
+-- name: delete_metadata_of
+DELETE FROM metadata WHERE table_id = :table_id AND version = :version

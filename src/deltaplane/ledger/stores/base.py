@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from deltaplane.errors import LedgerError
+from deltaplane.errors import LedgerUnavailable
 
 __all__ = ["ConnectionLost", "Session", "Store", "WriteContention"]
 
 Row = tuple[Any, ...]
 
 
-class ConnectionLost(LedgerError):
+class ConnectionLost(LedgerUnavailable):
     """The connection broke. Before COMMIT nothing took place; during COMMIT the outcome is unknown."""
 
     def __init__(self, cause_text: str, *, during_commit: bool = False) -> None:
@@ -28,7 +28,7 @@ class ConnectionLost(LedgerError):
         super().__init__(f"The connection to the ledger's database broke: {cause_text}")
 
 
-class WriteContention(LedgerError):
+class WriteContention(LedgerUnavailable):
     """The database rolled the transaction back in favour of another. It may be repeated as it is."""
 
 
@@ -49,6 +49,13 @@ class Session(Protocol):
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Put many rows into a table, in the fastest way that the database has."""
+        ...
+
+    def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
+        """Send what is written inside without waiting for each answer, where the database can do that.
+
+        Nothing inside may look at the number of rows.
+        """
         ...
 
     def script(self, text: str) -> None:
@@ -82,6 +89,10 @@ class Store(Protocol):
 
     def reading(self) -> AbstractContextManager[Session]:
         """A transaction that only reads, from one moment."""
+        ...
+
+    def glance(self) -> AbstractContextManager[Session]:
+        """For a single statement that only reads: no transaction around it."""
         ...
 
     def arrow(self, query: str, *, optional: str = "", **values: Any) -> Iterator[pa.RecordBatch]:

@@ -6,9 +6,10 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import duckdb
 import pyarrow as pa
@@ -22,6 +23,11 @@ __all__ = ["DuckdbStore"]
 
 _APPEND_FROM = 50  # from here on an Arrow batch beats row by row
 _BATCH_ROWS = 65_536
+
+
+# One lock for each file, so that all ledgers of this process that are open on it take turns at writing.
+_WRITERS: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
+_GUARD = threading.Lock()
 
 
 class _DuckdbSession:
@@ -56,11 +62,15 @@ class _DuckdbSession:
         self._cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")  # noqa: S608
         self._cursor.unregister("incoming")
 
+    def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def script(self, text: str) -> None:
         self._cursor.execute(text)
 
-    def keys(self, values: Sequence[int]) -> list[int]:
-        return list(values)
+    def keys(self, values: Sequence[int]) -> str:
+        # As text: the driver looks for numpy at every value of a list.
+        return str(list(values))
 
 
 class DuckdbStore:
@@ -71,7 +81,8 @@ class DuckdbStore:
     def __init__(self, uri: LedgerUri) -> None:
         self._path = os.path.abspath(uri.target)
         self._queries = load_queries("duckdb", "dollar")
-        self._writer = threading.RLock()
+        with _GUARD:
+            self._writer = _WRITERS.setdefault(self._path, threading.RLock())
         self._root: duckdb.DuckDBPyConnection | None = None
 
     def __repr__(self) -> str:
@@ -146,12 +157,20 @@ class DuckdbStore:
         with self._session() as session:
             yield session
 
+    @contextmanager
+    def glance(self) -> Iterator[_DuckdbSession]:
+        with self._cursor() as cursor:
+            yield _DuckdbSession(cursor, self._queries)
+
     def arrow(self, query: str, *, optional: str = "", **values: Any) -> Iterator[pa.RecordBatch]:
         with self._cursor() as cursor:
             text = self._queries.text(query, optional)
             yield from cursor.execute(text, values).to_arrow_reader(_BATCH_ROWS)
 
     def has_ledger(self) -> bool:
+        if self._root is None and not Path(self._path).exists():
+            # Looking must not make a file.
+            return False
         cursor = self._cursor()
         found = cursor.execute(
             "SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'"

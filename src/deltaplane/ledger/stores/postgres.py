@@ -5,6 +5,7 @@ ids.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,18 +17,26 @@ import psycopg.conninfo
 import psycopg.errors
 import pyarrow as pa
 
-from deltaplane.errors import LedgerUnavailable
+from deltaplane.errors import ConfigError, LedgerError, LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
 from deltaplane.ledger.stores.base import ConnectionLost, Row, WriteContention
 from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["PostgresStore"]
 
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\]]*)\]|(?P<plain>[^:\[\]]*))(?::(?P<port>\d*))?")
+_FEW = 50
 _RETRYABLE = (
     psycopg.errors.SerializationFailure,
     psycopg.errors.DeadlockDetected,
     psycopg.errors.LockNotAvailable,
 )
+
+
+_DENIED = psycopg.errors.InsufficientPrivilege.sqlstate
+_READER = "deltaplane_reader"
+_WRITER = "deltaplane_writer, or deltaplane_reconciler where only publication is meant"
+_OWNER = "deltaplane_owner"
 
 
 class _PostgresSession:
@@ -50,12 +59,27 @@ class _PostgresSession:
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         target = f"{table} ({', '.join(columns)})"
+        content = list(rows)
+        if len(content) <= _FEW:
+            # One statement: COPY takes three round trips, and cannot be pipelined.
+            marks = ", ".join(f"({', '.join(['%s'] * len(columns))})" for _ in content)
+            values = [value for row in content for value in row]
+            self._connection.execute(f"INSERT INTO {target} VALUES {marks}", values)  # noqa: S608
+            return
         with (
             self._connection.cursor() as cursor,
             cursor.copy(f"COPY {target} FROM STDIN") as copy,
         ):
-            for row in rows:
+            for row in content:
                 copy.write_row(row)
+
+    @contextmanager
+    def pipelined(self, wanted: bool) -> Iterator[None]:
+        if not wanted:
+            yield
+            return
+        with self._connection.pipeline():
+            yield
 
     def script(self, text: str) -> None:
         self._connection.execute(text)
@@ -77,7 +101,7 @@ class PostgresStore:
         self._queries = load_queries("postgres", "format")
         self._wide = load_queries("postgres", "number")
         self._local = threading.local()
-        self._all: list[tuple[int, Any]] = []
+        self._all: list[tuple[int, threading.Thread, Any]] = []
         self._guard = threading.Lock()
 
     def __repr__(self) -> str:
@@ -94,6 +118,8 @@ class PostgresStore:
             return cast("psycopg.Connection[Row]", held[key])
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
+            # A machine that vanishes in the midst of a commit must not keep its locks for hours.
+            connection.execute(self._queries.text("notice_dead_clients"))
         except psycopg.Error as error:
             raise LedgerUnavailable(
                 f"{self._shown}: PostgreSQL does not let us in: {_first_line(error)}. Nothing was changed. "
@@ -106,7 +132,12 @@ class PostgresStore:
     def _remember(self, key: tuple[int, str], connection: Any) -> None:
         self._held()[key] = connection
         with self._guard:
-            self._all.append((key[0], connection))
+            # Threads come and go, and the server has only so many connections.
+            ended = [entry for entry in self._all if entry[0] == key[0] and not entry[1].is_alive()]
+            for entry in ended:
+                self._all.remove(entry)
+                entry[2].close()
+            self._all.append((key[0], threading.current_thread(), connection))
 
     def _arrow_connection(self) -> Any:
         held, key = self._held(), (os.getpid(), "arrow")
@@ -121,71 +152,141 @@ class PostgresStore:
         return held[key]
 
     @contextmanager
-    def _session(self, *first: str) -> Iterator[_PostgresSession]:
-        connection = self._connection()
+    def _session(self, role: str, *first: str) -> Iterator[_PostgresSession]:
+        connection = self._begun("; ".join(first))
         committing = False
         try:
-            connection.execute("; ".join(first))
             yield _PostgresSession(connection, self._queries)
             committing = True
             connection.execute("COMMIT")
         except BaseException as error:
-            self._abort(connection)
+            alive = self._abort(connection)
             if isinstance(error, _RETRYABLE):
                 raise WriteContention(f"{self._shown}: {_first_line(error)}") from error
-            # A server that ends our session says so in an error of the administrator's class before it hangs
-            # up.
-            if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            if isinstance(error, psycopg.errors.InsufficientPrivilege):
+                raise self._denied(error, role) from error
+            if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                raise LedgerError(
+                    f"{self._shown}: the database takes no writes: {_first_line(error)}. Nothing was "
+                    f"changed. Connect to the primary server, with a user that may write."
+                ) from error
+            if isinstance(error, psycopg.Error) and not alive:
                 raise ConnectionLost(_first_line(error), during_commit=committing) from error
+            if isinstance(error, psycopg.OperationalError):
+                raise LedgerUnavailable(
+                    f"{self._shown}: PostgreSQL could not do it: {_first_line(error)}. The transaction was "
+                    f"rolled back, nothing was changed. Look into the server's log."
+                ) from error
             raise
 
-    def _abort(self, connection: psycopg.Connection[Row]) -> None:
+    def _begun(self, begin: str) -> psycopg.Connection[Row]:
+        """A connection with a transaction begun; one that broke while it lay idle is replaced."""
+        try:
+            connection = self._connection()
+            connection.execute(begin)
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            connection.close()
+            connection = self._connection()
+            try:
+                connection.execute(begin)
+            except psycopg.Error as error:
+                connection.close()
+                raise ConnectionLost(_first_line(error)) from error
+        return connection
+
+    def _denied(self, error: Exception, role: str) -> LedgerError:
+        text = _first_line(error)
+        if "schema_versions" in text or "must be owner" in text or "for schema" in text:
+            role = _OWNER
+        return LedgerError(
+            f"{self._shown}: the user may not do that: {text}. Nothing was changed. It takes the role "
+            f"{role}: ask whoever runs the database to grant it."
+        )
+
+    def _abort(self, connection: psycopg.Connection[Row]) -> bool:
+        """Roll back; False when the connection is gone."""
         try:
             connection.execute("ROLLBACK")
         except psycopg.Error:
             # The server rolls back by itself when the connection goes.
             connection.close()
+            return False
+        return True
 
     @contextmanager
     def writing(self) -> Iterator[_PostgresSession]:
-        with self._session("BEGIN ISOLATION LEVEL READ COMMITTED") as session:
+        with self._session(_WRITER, "BEGIN ISOLATION LEVEL READ COMMITTED") as session:
             yield session
 
     @contextmanager
     def relaxed(self) -> Iterator[_PostgresSession]:
-        with self._session("BEGIN", "SET LOCAL synchronous_commit = off") as session:
+        with self._session(_WRITER, "BEGIN", "SET LOCAL synchronous_commit = off") as session:
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[_PostgresSession]:
-        with self._session("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as session:
+        with self._session(_READER, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as session:
             yield session
+
+    @contextmanager
+    def glance(self) -> Iterator[_PostgresSession]:
+        try:
+            yield _PostgresSession(self._connection(), self._queries)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise self._denied(error, _READER) from error
+        except psycopg.OperationalError as error:
+            raise ConnectionLost(_first_line(error)) from error
 
     def arrow(self, query: str, *, optional: str = "", **values: Any) -> Iterator[pa.RecordBatch]:
         text, order = self._wide.ordered(query, optional)
         try:
-            with self._arrow_connection().cursor() as cursor:
-                cursor.execute(text, [values[name] for name in order])
+            with self._wide_cursor(text, [values[name] for name in order]) as cursor:
                 yield from cursor.fetch_record_batch()
         except adbc_driver_postgresql.dbapi.Error as error:
-            held = self._held()
-            held.pop((os.getpid(), "arrow")).close()
+            self._drop_arrow_connection()
+            if error.sqlstate == _DENIED:
+                raise self._denied(error, _READER) from error
             raise ConnectionLost(_first_line(error)) from error
+
+    def _wide_cursor(self, text: str, values: list[Any]) -> Any:
+        """A cursor with the answer; a connection that broke while it lay idle is replaced."""
+        used = (os.getpid(), "arrow") in self._held()
+        cursor = self._arrow_connection().cursor()
+        try:
+            cursor.execute(text, values)
+        except adbc_driver_postgresql.dbapi.Error as error:
+            cursor.close()
+            if not used or error.sqlstate == _DENIED:
+                raise
+            self._drop_arrow_connection()
+            return self._wide_cursor(text, values)
+        return cursor
+
+    def _drop_arrow_connection(self) -> None:
+        connection = self._held().pop((os.getpid(), "arrow"), None)
+        if connection is not None:
+            connection.close()
+
+    def _value(self, query: str) -> Any:
+        try:
+            found = self._connection().execute(self._queries.text(query)).fetchone()
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            raise ConnectionLost(_first_line(error)) from error
+        return found[0] if found else None
 
     def has_ledger(self) -> bool:
-        try:
-            found = self._connection().execute("SELECT to_regclass('schema_versions')").fetchone()
-        except psycopg.OperationalError as error:
-            raise ConnectionLost(_first_line(error)) from error
-        return found is not None and found[0] is not None
+        if self._value("ledger_present"):
+            return True
+        if schema := self._value("hidden_ledger"):
+            raise LedgerError(
+                f"{self._shown}: there is a ledger in the schema {schema}, and the user may not look into "
+                f"it. Nothing was changed. It takes the role {_READER}, or {_WRITER}: ask whoever runs the "
+                f"database to grant it."
+            )
+        return False
 
     def now(self) -> int:
-        found = (
-            self._connection()
-            .execute("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-            .fetchone()
-        )
-        return int(found[0]) if found else 0
+        return int(self._value("clock") or 0)
 
     def prune_values(
         self, ranges: Sequence[tuple[int, int, int]], at_least: int, at_most: int
@@ -195,7 +296,7 @@ class PostgresStore:
 
     def close(self) -> None:
         with self._guard:
-            for pid, connection in self._all:
+            for pid, _, connection in self._all:
                 if pid == os.getpid():
                     connection.close()
             self._all.clear()
@@ -203,13 +304,28 @@ class PostgresStore:
 
 
 def _conninfo(uri: LedgerUri) -> str:
+    """The address in PostgreSQL's own words. Several hosts stand side by side: a:5432,b:5432."""
     user, _, place = uri.target.rpartition("@")
-    address, _, database = place.rpartition("/")
-    host, _, port = address.partition(":")
-    given = {"user": user, "host": host, "port": port, "dbname": database}
-    options = {key: value for key, value in given.items() if value} | dict(uri.options)
-    options.setdefault("application_name", "deltaplane")
-    return psycopg.conninfo.make_conninfo(**cast("dict[str, Any]", options))
+    addresses, _, database = place.rpartition("/")
+    pairs = [_ADDRESS.fullmatch(address) for address in addresses.split(",")]
+    if None in pairs:
+        raise ConfigError(
+            "The host in the ledger's address cannot be read. Write it like host:5432, or [::1]:5432."
+        )
+    hosts = ",".join(pair["plain"] or pair["bracketed"] or "" for pair in pairs if pair)
+    ports = ",".join(pair["port"] or "" for pair in pairs if pair)
+    given = {"user": user, "host": hosts, "port": ports, "dbname": database}
+    options = {key: value for key, value in given.items() if value.strip(",")} | dict(uri.options)
+    # A server that fell silent is noticed within a minute, in place of the system's two hours.
+    silence = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10"}
+    options = {"application_name": "deltaplane", **silence, "keepalives_count": "3"} | options
+    try:
+        return psycopg.conninfo.make_conninfo(**cast("dict[str, Any]", options))
+    except psycopg.Error as error:
+        raise ConfigError(
+            f"PostgreSQL does not know a setting of the ledger's address: {_first_line(error)}. Correct what "
+            f"stands after the '?': every setting of libpq may, such as sslmode or sslrootcert."
+        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -7,25 +7,28 @@ import os
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-import adbc_driver_sqlite.dbapi
 import pyarrow as pa
 
 from deltaplane.errors import LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
 from deltaplane.ledger.stores.base import Row, WriteContention
+from deltaplane.ledger.stores.sqlite_wide import column_names, packed_batch, row_batches
 from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["SqliteStore"]
 
 _BUSY_SECONDS = 60.0
 _MEMORY_MAP_BYTES = 4 << 30
-_BATCH_ROWS = "65536"
+_CHUNK = 40_000
+_READERS = 2
+_AHEAD = 4
 
 
 class _SqliteSession:
@@ -47,6 +50,9 @@ class _SqliteSession:
         marks = ", ".join("?" * len(columns))
         self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
 
+    def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def script(self, text: str) -> None:
         for statement in _statements(text):
             self._connection.execute(statement)
@@ -65,6 +71,20 @@ def _statements(text: str) -> Iterator[str]:
             pending = ""
 
 
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Turn the write-ahead log on. SQLite does not wait by itself for others that do the same right now."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
 class SqliteStore:
     """A ledger in a file of SQLite."""
 
@@ -74,7 +94,7 @@ class SqliteStore:
         self._path = os.path.abspath(uri.target)
         self._queries = load_queries("sqlite", "colon")
         self._local = threading.local()
-        self._all: list[tuple[int, Any]] = []
+        self._all: list[tuple[int, threading.Thread, Any]] = []
         self._guard = threading.Lock()
 
     def __repr__(self) -> str:
@@ -85,10 +105,18 @@ class SqliteStore:
         held: dict[tuple[int, str], Any] = self._local.__dict__.setdefault("held", {})
         key = (os.getpid(), kind)
         if key not in held:
-            held[key] = self._open_arrow() if kind == "arrow" else self._open(kind)
-            with self._guard:
-                self._all.append((os.getpid(), held[key]))
+            held[key] = self._open(kind)
+            self._remember(held[key])
         return held[key]
+
+    def _remember(self, connection: Any) -> None:
+        with self._guard:
+            # Threads come and go, and a process has only so many open files.
+            ended = [e for e in self._all if e[0] == os.getpid() and not e[1].is_alive()]
+            for entry in ended:
+                self._all.remove(entry)
+                entry[2].close()
+            self._all.append((os.getpid(), threading.current_thread(), connection))
 
     def _open(self, kind: str) -> sqlite3.Connection:
         try:
@@ -96,10 +124,12 @@ class SqliteStore:
             connection = sqlite3.connect(
                 self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_wal(connection)
             connection.execute(f"PRAGMA synchronous = {'NORMAL' if kind == 'relaxed' else 'FULL'}")
             connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute(f"PRAGMA mmap_size = {_MEMORY_MAP_BYTES}")
+            if kind == "wide":
+                connection.execute(f"PRAGMA mmap_size = {_MEMORY_MAP_BYTES}")
+                connection.execute("PRAGMA query_only = ON")
         except (sqlite3.Error, OSError) as error:
             raise LedgerUnavailable(
                 f"{self._path}: SQLite cannot open the ledger: {error}. Nothing was changed. Check the "
@@ -107,11 +137,6 @@ class SqliteStore:
                 f"permissions and the free space of the disk."
             ) from error
         return connection
-
-    def _open_arrow(self) -> Any:
-        if not Path(self._path).exists():
-            self._connection("writing")
-        return adbc_driver_sqlite.dbapi.connect(f"file:{quote(self._path)}?mode=ro", autocommit=True)
 
     @contextmanager
     def _session(self, kind: str, begin: str) -> Iterator[_SqliteSession]:
@@ -159,17 +184,57 @@ class SqliteStore:
         with self._session("writing", "BEGIN") as session:
             yield session
 
+    @contextmanager
+    def glance(self) -> Iterator[_SqliteSession]:
+        try:
+            yield _SqliteSession(self._connection("writing"), self._queries)
+        except sqlite3.OperationalError as error:
+            raise self._translated(error) from error
+
     def arrow(self, query: str, *, optional: str = "", **values: Any) -> Iterator[pa.RecordBatch]:
-        text, order = self._queries.ordered(query, optional)
-        with self._connection("arrow").cursor() as cursor:
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
-            cursor.execute(text, [values[name] for name in order])
-            yield from cursor.fetch_record_batch()
+        text = self._queries.text(query, optional)
+        try:
+            if ":first_file" not in text:
+                yield from row_batches(self._connection("wide"), text, values)
+            else:
+                yield from self._chunks(text, values)
+        except sqlite3.Error as error:
+            raise LedgerUnavailable(
+                f"{self._path}: SQLite could not read it: {error}. Nothing was changed."
+            ) from error
+
+    def _chunks(self, text: str, values: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Chunks by file id, read ahead by two threads: SQLite works outside Python's lock."""
+        connection = self._connection("wide")
+        query = self._queries.text("file_range")
+        first, last = connection.execute(query, {"table_id": values["table_id"]}).fetchone()
+        if first is None:
+            return
+        bounds = {"first_file": 0, "beyond_file": 0}
+        names = column_names(connection, text, {**values, **bounds})
+
+        def chunk(start: int) -> pa.RecordBatch:
+            part = {**values, "first_file": start, "beyond_file": start + _CHUNK}
+            return packed_batch(self._connection("wide"), text, names, part)
+
+        starts = range(first, last + 1, _CHUNK)
+        if len(starts) == 1:
+            yield chunk(first)
+            return
+        with ThreadPoolExecutor(_READERS) as pool:
+            waiting = deque(pool.submit(chunk, start) for start in starts[:_AHEAD])
+            for start in [*starts[_AHEAD:], *[None] * len(waiting)]:
+                batch = waiting.popleft().result()
+                if start is not None:
+                    waiting.append(pool.submit(chunk, start))
+                yield batch
 
     def has_ledger(self) -> bool:
-        connection = self._connection("writing")
-        found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_versions'").fetchone()
-        return found is not None
+        if not Path(self._path).exists():
+            # Looking must not make a file.
+            return False
+        with self.reading() as session:
+            return bool(session.rows("ledger_present"))
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000
@@ -181,7 +246,7 @@ class SqliteStore:
 
     def close(self) -> None:
         with self._guard:
-            for pid, connection in self._all:
+            for pid, _, connection in self._all:
                 if pid == os.getpid():
                     connection.close()
             self._all.clear()

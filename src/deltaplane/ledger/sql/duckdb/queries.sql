@@ -2,10 +2,10 @@
 
 -- name: lock_tables
 -- One process, one writer at a time: the store holds a lock of its own.
-SELECT {table_columns} FROM tables WHERE table_id IN ({keys}) ORDER BY table_id
+SELECT {table_columns} FROM tables WHERE table_id {among} ORDER BY table_id
 
--- name: keys
-SELECT unnest(CAST(:keys AS BIGINT[]))
+-- name: among
+IN (SELECT unnest(CAST(:keys AS BIGINT[])))
 
 -- name: prunable
 -- A plain interval test: DuckDB scans a million rows in milliseconds.
@@ -23,6 +23,10 @@ FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_
 SELECT file_id FROM files
 WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
 LIMIT :limit
+
+-- name: lock_schema
+-- One process, one writer at a time: the store holds a lock of its own.
+SELECT 1
 
 -- name: ledger_present
 SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'

@@ -2,10 +2,11 @@
 
 -- name: lock_tables
 -- In the order of their ids, so that two groups over the same tables never wait for each other in a circle.
-SELECT {table_columns} FROM tables WHERE table_id IN ({keys}) ORDER BY table_id FOR UPDATE
+SELECT {table_columns} FROM tables WHERE table_id {among} ORDER BY table_id FOR UPDATE
 
--- name: keys
-SELECT unnest(CAST(:keys AS BIGINT[]))
+-- name: among
+-- Never a join: without statistics of a table just filled the planner would compare every key with every row.
+= ANY (CAST(:keys AS BIGINT[]))
 
 -- name: prunable
 SELECT b.file_id FROM unnest(CAST(:classes AS BIGINT[]), CAST(:froms AS BIGINT[]), CAST(:tos AS BIGINT[])) AS r (class, lo, hi)
@@ -24,6 +25,27 @@ SELECT file_id FROM files
 WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
 LIMIT :limit
 
+-- name: lock_schema
+-- Installers and migrations take turns, until the end of the transaction. It is a statement of its own: what follows must
+-- be planned after the wait, so that it sees what the other one made.
+SELECT pg_advisory_xact_lock(4711)
+
 -- name: ledger_present
--- Whoever waited here for another installer sees what that one made.
-SELECT 1 FROM (SELECT pg_advisory_xact_lock(4711)) AS waited WHERE to_regclass('schema_versions') IS NOT NULL
+-- Asked of the catalog and not of to_regclass, which may remember from before the wait that there was none.
+SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relname = 'schema_versions' AND n.nspname = ANY (current_schemas(false))
+
+-- name: hidden_ledger
+-- A ledger in the search path that this user may not look into.
+SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relname = 'schema_versions' AND NOT has_schema_privilege(n.oid, 'USAGE')
+    AND n.nspname IN (SELECT trim(both ' "' FROM s) FROM unnest(string_to_array(current_setting('search_path'), ',')) AS s)
+LIMIT 1
+
+-- name: clock
+SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+
+-- name: notice_dead_clients
+-- The server asks a silent client every ten seconds after thirty, and ends its session after three missed answers.
+SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
+    set_config('tcp_keepalives_count', '3', false)

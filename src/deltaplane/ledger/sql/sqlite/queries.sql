@@ -2,10 +2,10 @@
 
 -- name: lock_tables
 -- BEGIN IMMEDIATE has locked the whole database already.
-SELECT {table_columns} FROM tables WHERE table_id IN ({keys}) ORDER BY table_id
+SELECT {table_columns} FROM tables WHERE table_id {among} ORDER BY table_id
 
--- name: keys
-SELECT value FROM json_each(:keys)
+-- name: among
+IN (SELECT value FROM json_each(:keys))
 
 -- name: prunable
 SELECT b.file_id FROM json_each(:ranges) r CROSS JOIN file_bounds b
@@ -24,5 +24,22 @@ SELECT file_id FROM files
 WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
 LIMIT :limit
 
+-- name: lock_schema
+-- BEGIN IMMEDIATE has locked the whole database already.
+SELECT 1
+
 -- name: ledger_present
 SELECT 1 FROM sqlite_master WHERE name = 'schema_versions'
+
+-- name: file_range
+-- Between which ids the files of a table lie; wide reads go through them in chunks.
+SELECT min(file_id), max(file_id) FROM files WHERE table_id = :table_id
+
+-- name: files_narrow
+SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
+FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+    AND added_version <= :version AND removed_version > :version
+
+-- name: file_keys
+SELECT file_key FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+    AND added_version <= :version AND removed_version > :version

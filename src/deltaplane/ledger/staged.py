@@ -1,0 +1,43 @@
+"""Staged commits: content that waits in `_delta_log/_staged_commits`, where no reader looks.
+
+Ours carry "dp-" and the transaction's id in their names; others in that folder belong to somebody else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from deltaplane.ledger.commit import outcome
+from deltaplane.ledger.context import Context
+from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.names import LOG_FOLDER
+
+__all__ = ["STAGED_FOLDER", "staged_path", "sweep_staged"]
+
+STAGED_FOLDER = f"{LOG_FOLDER}/_staged_commits"
+_OURS = re.compile(r"\d{20}\.dp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
+
+
+def staged_path(version: int, transaction_id: str) -> str:
+    """Where the commit of an open transaction waits."""
+    return f"{STAGED_FOLDER}/{version:020d}.dp-{transaction_id}.json"
+
+
+def sweep_staged(ctx: Context, table: ManagedTable, older_than_ms: int) -> tuple[str, ...]:
+    """Remove our staged commits of transactions that have ended or died (invariant 10).
+
+    Returns:
+        The names that were removed.
+    """
+    storage = ctx.storage(table.location)
+    limit = ctx.clock() - older_than_ms
+    removed = []
+    for file in storage.list(STAGED_FOLDER):
+        ours = _OURS.fullmatch(file.name)
+        if ours is None or file.modified_ms > limit:
+            continue
+        # After this the transaction has taken place or never will, so nobody needs its file any more.
+        outcome(ctx, ours[1])
+        storage.delete(f"{STAGED_FOLDER}/{file.name}")
+        removed.append(file.name)
+    return tuple(removed)

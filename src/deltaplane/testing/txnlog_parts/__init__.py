@@ -1,0 +1,1 @@
+"""The behaviours of a transaction log, by what they are about."""
