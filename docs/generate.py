@@ -12,7 +12,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
-from enum import Enum
 from functools import cached_property
 from importlib import import_module, resources
 from pathlib import Path
@@ -32,11 +31,14 @@ PUBLIC_MODULES = (
     "deltaplane.schema",
     "deltaplane.planning",
     "deltaplane.sync",
+    "deltaplane.ledger",
+    "deltaplane.embedded",
     "deltaplane.testing",
     "deltaplane.errors",
 )
 NOTE = "<!-- Written by docs/generate.py. Change the code, then run: make docs -->"
 WIDTH = 110
+ENTRY = re.compile(r"[\w*.]+(?:, [\w*.]+)*: ")
 SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
 CONSTANTS = {id(DATABRICKS): "DATABRICKS", id(OPEN_SOURCE): "OPEN_SOURCE"}
 ON_WAIVER = {
@@ -59,6 +61,17 @@ PLAN_TEXT = """
 The schema is `deltaplane/planning/plan.schema.json` of the installed package (JSON Schema, draft 2020-12).
 `format` changes when a reader of the old format could misunderstand the new one.
 """
+
+LEDGER_CODES_TEXT = (
+    "What the codes mean for the commands of the ledger that leave with others than 0, 1 and 2:"
+)
+LEDGER_CODES = (
+    ("`ledger reconcile`", "clean, or a watch was stopped", "a table failed", "something waits", "an alert"),
+    ("`ledger status --check`", "everything is published", "", "a table is behind", "an alert"),
+    ("`ledger verify`", "ledger and log are equal", "", "they differ", ""),
+    ("`ledger repair`", "done, or nothing to do", "", "shown, and not applied", ""),
+    ("`ledger cleanup`", "done, or nothing to do", "", "shown, and not applied", ""),
+)
 
 
 def pages() -> dict[Path, str]:
@@ -117,8 +130,14 @@ def cli_page() -> str:
         "| 1 | an error; the message says what was not harmed and what to do next |",
         "| 2 | the command was called wrongly |",
         "| 3 | there are changes that were not applied |",
-        "| 4 | a rule blocks at least one table |",
+        "| 4 | a rule blocks at least one table, or an alert of the ledger is due |",
         "| 130 | interrupted; the same command does only what is missing |",
+        "",
+        *_wrapped(LEDGER_CODES_TEXT),
+        "",
+        "| command | 0 | 1 | 3 | 4 |",
+        "|---|---|---|---|---|",
+        *(_row(*cells) for cells in LEDGER_CODES),
         "",
     ]
     for name, command in commands():
@@ -155,12 +174,8 @@ def _spelling(option: Any) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     if option.is_flag:
         return names
-    choices = "|".join(str(each.value) for each in type(option.default)) if _is_choice(option) else None
+    choices = "|".join(str(getattr(each, "value", each)) for each in getattr(option.type, "choices", ()))
     return f"{names} `{option.metavar or choices or 'VALUE'}`"
-
-
-def _is_choice(option: Any) -> bool:
-    return isinstance(option.default, Enum)
 
 
 def _default(param: Any) -> str:
@@ -247,7 +262,7 @@ def _class(name: str, cls: type) -> Iterator[str]:
 
 
 def _members(cls: type) -> Iterator[tuple[str, str]]:
-    for name, value in vars(cls).items():
+    for name, value in _attributes(cls).items():
         if name.startswith(("_", "test_")) or _is_field(cls, name):
             continue
         if not getattr(value, "__doc__", None):
@@ -257,6 +272,15 @@ def _members(cls: type) -> Iterator[tuple[str, str]]:
         elif isinstance(value, classmethod | staticmethod) or inspect.isfunction(value):
             function = getattr(cls, name)
             yield f"{name}{_parameters(function)}", _first_paragraph(function)
+
+
+def _attributes(cls: type) -> dict[str, Any]:
+    """Return what a class has of its own, and what it has from bases that no page describes."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if base is cls or (base.__module__.startswith("deltaplane.") and _home(base) is None):
+            found |= vars(base)
+    return found
 
 
 def _is_field(cls: type, name: str) -> bool:
@@ -283,7 +307,7 @@ def _parts(value: Any) -> list[str]:
     parts: list[str] = []
     starred = False
     for parameter in parameters:
-        if parameter.name == "self":
+        if parameter.name.startswith("_") or parameter.name == "self":
             continue
         if parameter.kind is parameter.VAR_POSITIONAL:
             starred = True
@@ -338,7 +362,8 @@ def _docstring(text: str) -> list[str]:
 def _entries(text: str) -> list[str]:
     entries: list[str] = []
     for line in textwrap.dedent(text).splitlines():
-        if line.startswith(" ") and entries:
+        # A line that names nothing goes on with the entry before it, however it is indented.
+        if entries and (line.startswith(" ") or not ENTRY.match(line)):
             entries[-1] += " " + line.strip()
         else:
             name, separator, rest = line.partition(": ")

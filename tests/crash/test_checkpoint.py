@@ -7,19 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from crash.world import SLOW_ELSEWHERE, Ended, World, every_kill
-
-POLICIES = {"classic": {}, "v2": {"checkpointPolicy": "v2"}}
+from crash.world import KILLS_BRIEF_ON_DUCKDB, SLOW_ELSEWHERE, STEPS, Ended, World, every_kill
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("interval", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_checkpoint_killed_at_every_step_leaves_a_readable_table(
-    world: World, kind: str | None, policy: str, interval: int
-) -> None:
-    world.create_tables(1, checkpointInterval=str(interval), **POLICIES[policy])
-
+def commit_until_killed_everywhere(world: World, kind: str | None, interval: int, **properties: str) -> None:
     def work(number: int) -> Ended:
+        world.renew(number, 1, checkpointInterval=str(interval), **properties)
         identity = f"checkpoint-{number}"
         ended = world.run("commit", identity, kill_at=number, kind=kind)
         with world.open() as ledger:
@@ -27,7 +20,7 @@ def test_checkpoint_killed_at_every_step_leaves_a_readable_table(
             landed = world.landed(ledger)[identity]
             assert landed == 1 or not ended.acknowledged
             ledger.publish()
-            world.check(ledger, finished=True)
+            world.check_published()
             while ledger.snapshot(world.tables[0]).version % interval != interval - 1:
                 world.commit(ledger, f"{identity}-after-{ledger.snapshot(world.tables[0]).version}")
             world.check(ledger, finished=True)
@@ -39,6 +32,20 @@ def test_checkpoint_killed_at_every_step_leaves_a_readable_table(
     last = json.loads((Path(world.tables[0]) / "_delta_log" / "_last_checkpoint").read_text())
     assert last["version"] % interval == 0
     assert last["version"] > 0
+
+
+def test_checkpoint_killed_at_every_step_leaves_a_readable_table(world: World, kind: str | None) -> None:
+    commit_until_killed_everywhere(world, kind, interval=1)
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_checkpoint_of_every_second_version_killed_at_every_step(world: World, kind: str | None) -> None:
+    commit_until_killed_everywhere(world, kind, interval=2)
+
+
+@pytest.mark.parametrize("case", KILLS_BRIEF_ON_DUCKDB)
+def test_v2_checkpoint_killed_at_every_step_leaves_a_readable_table(world: World, kind: str | None) -> None:
+    commit_until_killed_everywhere(world, kind, interval=1, checkpointPolicy="v2")
 
 
 @pytest.mark.parametrize("engine", SLOW_ELSEWHERE)

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from crash.world import ENGINES, KILLS_ON_EVERY_ENGINE, Ended, World, every_kill
+from crash.world import ENGINES, KILLS_ON_EVERY_ENGINE, STEPS, Ended, World, every_kill
 from deltaplane.errors import CommitRefused
 from deltaplane.ledger import Ledger
 
@@ -23,7 +23,8 @@ def settle(world: World, identity: str, ended: Ended, number: int, commits: int)
         if number % 2:
             assert ledger.outcome(identity) is (before > 0)
         ledger.publish()
-        world.check(ledger, finished=True)
+        assert ledger.status().behind == ()
+        world.check_published()
         world.commit(ledger, f"{identity}-after")
         world.check(ledger, finished=True)
         expected = Counter({identity: before, f"{identity}-after": len(world.tables)})
@@ -33,6 +34,7 @@ def settle(world: World, identity: str, ended: Ended, number: int, commits: int)
 
 def commit_and_settle(world: World, scenario: str, kind: str | None, commits: int) -> list[str]:
     def work(number: int) -> Ended:
+        world.renew(number, 1, checkpointInterval="100000")
         identity = f"{scenario}-{number}"
         ended = world.run(scenario, identity, kill_at=number, kind=kind)
         settle(world, identity, ended, number, commits)
@@ -43,7 +45,6 @@ def commit_and_settle(world: World, scenario: str, kind: str | None, commits: in
 
 @pytest.mark.parametrize("case", KILLS_ON_EVERY_ENGINE)
 def test_commit_killed_at_every_step_is_there_once_or_not_at_all(world: World, kind: str | None) -> None:
-    world.create_tables(1, checkpointInterval="100000")
     events = commit_and_settle(world, "commit", kind, commits=1)
     steps = [event.removeprefix("step ") for event in events if event.startswith("step ")]
     assert steps == [
@@ -59,6 +60,7 @@ def test_commit_killed_at_every_step_is_there_once_or_not_at_all(world: World, k
         assert {"statement COMMIT", "file fsync", "file link", "file write"} <= set(events)
 
 
+@pytest.mark.parametrize("case", STEPS)
 def test_commit_repeated_by_the_same_id_after_a_kill_takes_place_once(world: World, kind: str | None) -> None:
     world.create_tables(1, checkpointInterval="100000")
 
@@ -89,7 +91,7 @@ def test_creation_killed_at_every_step_is_finished_or_repeated(world: World, kin
         with world.open() as ledger:
             world.check(ledger)
             ledger.publish()
-            world.check(ledger, finished=True)
+            world.check_published()
             world.commit(ledger, f"create-{number}-after")
             world.check(ledger, finished=True)
             assert ledger.snapshot(world.tables[0]).version == 1

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from crash.world import Ended, World, every_kill
+import pytest
+
+from crash.world import STEPS, Ended, World, every_kill
 
 
 def test_group_killed_at_every_step_is_visible_whole_or_not_at_all(world: World, kind: str | None) -> None:
-    world.create_tables(3, checkpointInterval="100000")
-    with world.open() as ledger:
-        world.commit(ledger, "before")
-
     def work(number: int) -> Ended:
+        world.renew(number, 3, checkpointInterval="100000")
         identity = f"group-{number}"
         ended = world.run("group", identity, kill_at=number, kind=kind)
         with world.open() as ledger:
@@ -23,7 +22,7 @@ def test_group_killed_at_every_step_is_visible_whole_or_not_at_all(world: World,
             assert landed == 4 or not ended.acknowledged
             assert ledger.outcome(identity) is (landed == 4)
             ledger.publish()
-            world.check(ledger, finished=True)
+            world.check_published()
             world.commit(ledger, f"{identity}-after")
             world.check(ledger, finished=True)
             assert world.landed(ledger)[identity] == landed
@@ -42,6 +41,7 @@ def test_group_killed_at_every_step_is_visible_whole_or_not_at_all(world: World,
     }
 
 
+@pytest.mark.parametrize("case", STEPS)
 def test_group_repeated_by_the_same_id_after_a_kill_takes_place_once(world: World, kind: str | None) -> None:
     world.create_tables(3, checkpointInterval="100000")
 

@@ -15,9 +15,8 @@ from deltaplane.ledger import Ledger, commit, connect
 
 
 def test_publication_killed_at_every_step_is_finished_by_the_next(world: World, kind: str | None) -> None:
-    world.create_tables(1, checkpointInterval="3")
-
     def work(number: int) -> Ended:
+        world.renew(number, 1, checkpointInterval="3")
         identity = f"publish-{number}"
         ended = world.run("publish", identity, kill_at=number, kind=kind)
         with world.open() as ledger:

@@ -18,6 +18,7 @@ from deltaplane.ledger.alerts import Notifier, Thresholds
 from deltaplane.ledger.audit import AuditEntry, read_audit
 from deltaplane.ledger.cleanup import Cleanup, clean_log
 from deltaplane.ledger.commit import outcome
+from deltaplane.ledger.configure import configure_table
 from deltaplane.ledger.context import Context, Retries
 from deltaplane.ledger.creating import create_table
 from deltaplane.ledger.foreign import import_foreign_commits
@@ -190,6 +191,24 @@ class Ledger:
             NotADeltaTable, CorruptLog, UnsupportedTable, UnsafePath: The log cannot be taken in, and why.
         """
         return adopt_table(self._ctx, str(path), name, foreign_commits, allow_paths, trust, author, progress)
+
+    def configure(
+        self,
+        path: Place,
+        *,
+        name: str | None = None,
+        foreign_commits: str | None = None,
+        author: str | None = None,
+    ) -> ManagedTable:
+        """Give a table another name, or another policy for commits of outside writers.
+
+        Args:
+            path: The table.
+            name: What to call it from now on.
+            foreign_commits: "import" or "refuse".
+            author: Who decides.
+        """
+        return configure_table(self._ctx, self._ctx.table(str(path)), name, foreign_commits, author)
 
     def release(
         self, path: Place, *, discard_unpublished: bool = False, author: str | None = None

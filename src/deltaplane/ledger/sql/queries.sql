@@ -67,6 +67,7 @@ UPDATE tables SET name = :name WHERE table_id = :table_id
 INSERT INTO transactions (transaction_id, state, author, message, origin, committed_at, table_count)
 VALUES (:transaction_id, :state, :author, :message, :origin, :now, :table_count)
 ON CONFLICT (transaction_id) DO NOTHING
+RETURNING transaction_id
 
 -- name: transaction_by_id
 SELECT transaction_id, state, author, message, origin, committed_at, table_count
@@ -95,7 +96,7 @@ FROM commits WHERE table_id = :table_id AND version = :version
 SELECT c.num_files, c.size_bytes, c.num_vectors, c.commit_timestamp,
     (SELECT m.content FROM metadata m WHERE m.table_id = c.table_id ORDER BY m.version DESC LIMIT 1),
     (SELECT p.content FROM protocols p WHERE p.table_id = c.table_id ORDER BY p.version DESC LIMIT 1)
-FROM commits c WHERE c.table_id = :table_id AND c.version = :version
+FROM tables t JOIN commits c ON c.table_id = t.table_id AND c.version = t.head_version WHERE t.table_id = :table_id
 
 -- name: winners
 SELECT c.version, c.operation, c.engine, c.facts, c.committed_at, c.source, x.author, x.message
@@ -244,9 +245,6 @@ DELETE FROM leases WHERE name = :name AND holder = :holder
 -- name: expire_leases
 DELETE FROM leases WHERE expires_at < :now
 
--- name: leases
-SELECT name, holder, expires_at FROM leases ORDER BY name
-
 -- name: insert_audit
 INSERT INTO audit (happened_at, action, location, author, origin, detail)
 VALUES (:now, :action, :location, :author, :origin, :detail)
@@ -336,3 +334,7 @@ DELETE FROM protocols WHERE table_id = :table_id AND version = :version
 
 -- name: delete_metadata_of
 DELETE FROM metadata WHERE table_id = :table_id AND version = :version
+
+-- name: leases
+-- For people who look into the ledger: who holds what.
+SELECT name, holder, expires_at FROM leases ORDER BY name

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from deltaplane.errors import LedgerUnavailable
 
-__all__ = ["ConnectionLost", "Session", "Store", "WriteContention"]
+__all__ = ["ConnectionLost", "Question", "Row", "Session", "Store", "WriteContention"]
 
 Row = tuple[Any, ...]
+Question = tuple[str, Mapping[str, Any]]
+"""A named statement and its values."""
 
 
 class ConnectionLost(LedgerUnavailable):
@@ -47,6 +49,10 @@ class Session(Protocol):
         """Run a named statement and give the number of rows it touched."""
         ...
 
+    def ask(self, *questions: Question) -> list[list[Row]]:
+        """Run several statements, in order, and give the rows of each; in one round trip where there are any."""
+        ...
+
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Put many rows into a table, in the fastest way that the database has."""
         ...
@@ -54,7 +60,8 @@ class Session(Protocol):
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         """Send what is written inside without waiting for each answer, where the database can do that.
 
-        Nothing inside may look at the number of rows.
+        Nothing inside may look at the number of rows. A failure may come to light only at the next question or
+        at the end of the transaction.
         """
         ...
 

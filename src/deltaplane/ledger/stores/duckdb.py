@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from deltaplane.errors import LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
-from deltaplane.ledger.stores.base import Row, WriteContention
+from deltaplane.ledger.stores.base import Question, Row, WriteContention
 from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["DuckdbStore"]
@@ -48,6 +48,9 @@ class _DuckdbSession:
     def run(self, query: str, **values: Any) -> int:
         counted = self._execute(query, values).fetchone()
         return int(counted[0]) if counted and isinstance(counted[0], int) else 0
+
+    def ask(self, *questions: Question) -> list[list[Row]]:
+        return [self.rows(query, **values) for query, values in questions]
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         content = list(rows)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from deltaplane.errors import LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
-from deltaplane.ledger.stores.base import Row, WriteContention
+from deltaplane.ledger.stores.base import Question, Row, WriteContention
 from deltaplane.ledger.stores.sqlite_wide import column_names, packed_batch, row_batches
 from deltaplane.ledger.uri import LedgerUri
 
@@ -45,6 +45,9 @@ class _SqliteSession:
 
     def run(self, query: str, **values: Any) -> int:
         return self._connection.execute(self._queries.text(query), values).rowcount
+
+    def ask(self, *questions: Question) -> list[list[Row]]:
+        return [self.rows(query, **values) for query, values in questions]
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         marks = ", ".join("?" * len(columns))
