@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from enum import Enum
 from functools import cached_property
 from importlib import import_module, resources
 from pathlib import Path
@@ -174,8 +175,13 @@ def _spelling(option: Any) -> str:
     names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
     if option.is_flag:
         return names
-    choices = "|".join(str(getattr(each, "value", each)) for each in getattr(option.type, "choices", ()))
-    return f"{names} `{option.metavar or choices or 'VALUE'}`"
+    return f"{names} `{option.metavar or '|'.join(_choices(option)) or 'VALUE'}`"
+
+
+def _choices(option: Any) -> list[str]:
+    """Return what an option may be, where that is an enumeration; it need not have a default."""
+    kind = getattr(getattr(option, "type_descriptor", None), "annotation", type(option.default))
+    return [str(each.value) for each in kind] if inspect.isclass(kind) and issubclass(kind, Enum) else []
 
 
 def _default(param: Any) -> str:

@@ -200,16 +200,16 @@ def _create(ledger: Ledger, job: Job, trap: Trap) -> Any:
 
 def _publish(ledger: Ledger, job: Job, trap: Trap) -> Any:
     """Publication of three versions and the checkpoint that is due by then."""
-    published = commit.publish_table
+    published = commit.publish_all
 
     def not_now(*_: object) -> int:
         raise StorageError("not now")
 
-    commit.publish_table = not_now
+    commit.publish_all = not_now
     for number in range(3):
         with ledger.transaction(transaction_id=f"{job['id']}-{number}") as transaction:
             transaction.commit(job["tables"][0], [add(f"{job['id']}-{number}")])
-    commit.publish_table = published
+    commit.publish_all = published
     trap.armed = True
     return ledger.publish(job["tables"][0])
 

@@ -19,8 +19,7 @@ def commit_until_killed_everywhere(world: World, kind: str | None, interval: int
             world.check(ledger)
             landed = world.landed(ledger)[identity]
             assert landed == 1 or not ended.acknowledged
-            ledger.publish()
-            world.check_published()
+            world.publish(ledger)
             while ledger.snapshot(world.tables[0]).version % interval != interval - 1:
                 world.commit(ledger, f"{identity}-after-{ledger.snapshot(world.tables[0]).version}")
             world.check(ledger, finished=True)

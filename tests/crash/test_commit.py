@@ -7,7 +7,16 @@ from collections import Counter
 
 import pytest
 
-from crash.world import ENGINES, KILLS_ON_EVERY_ENGINE, STEPS, Ended, World, every_kill
+from crash.world import (
+    ENGINES,
+    KILLS_BRIEF_ON_DUCKDB,
+    KILLS_ON_EVERY_ENGINE,
+    SLOW_ELSEWHERE,
+    STEPS,
+    Ended,
+    World,
+    every_kill,
+)
 from deltaplane.errors import CommitRefused
 from deltaplane.ledger import Ledger
 
@@ -22,9 +31,7 @@ def settle(world: World, identity: str, ended: Ended, number: int, commits: int)
             assert before == commits
         if number % 2:
             assert ledger.outcome(identity) is (before > 0)
-        ledger.publish()
-        assert ledger.status().behind == ()
-        world.check_published()
+        world.publish(ledger)
         world.commit(ledger, f"{identity}-after")
         world.check(ledger, finished=True)
         expected = Counter({identity: before, f"{identity}-after": len(world.tables)})
@@ -79,6 +86,7 @@ def test_commit_repeated_by_the_same_id_after_a_kill_takes_place_once(world: Wor
     every_kill(work)
 
 
+@pytest.mark.parametrize("case", KILLS_BRIEF_ON_DUCKDB)
 def test_creation_killed_at_every_step_is_finished_or_repeated(world: World, kind: str | None) -> None:
     def work(number: int) -> Ended:
         world.tables[:] = [str(world.folder / f"created{number}")]
@@ -90,8 +98,7 @@ def test_creation_killed_at_every_step_is_finished_or_repeated(world: World, kin
             world.run("create", f"create-{number}-again")
         with world.open() as ledger:
             world.check(ledger)
-            ledger.publish()
-            world.check_published()
+            world.publish(ledger)
             world.commit(ledger, f"create-{number}-after")
             world.check(ledger, finished=True)
             assert ledger.snapshot(world.tables[0]).version == 1
@@ -100,7 +107,7 @@ def test_creation_killed_at_every_step_is_finished_or_repeated(world: World, kin
     every_kill(work)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_ELSEWHERE)
 @pytest.mark.parametrize("rounds", [2, pytest.param(25, marks=pytest.mark.slow)])
 def test_kill_at_any_moment_loses_no_acknowledged_commit(world: World, rounds: int) -> None:
     """Also in the midst of COMMIT or of a write: the process does not choose the moment."""

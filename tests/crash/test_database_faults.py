@@ -19,12 +19,13 @@ import pytest
 
 from crash.child import SCHEMA, add, remove
 from crash.proxy import Proxy
-from crash.world import ENGINES, SLOW_ELSEWHERE, World, check_table, contents, with_tests
+from crash.world import SLOW_ELSEWHERE, World, check_table, contents, with_tests
 from deltaplane import telemetry
 from deltaplane.errors import (
     CommitConflict,
     CommitOutcomeUnknown,
     CommitRefused,
+    LedgerError,
     LedgerUnavailable,
     StorageError,
 )
@@ -143,6 +144,7 @@ def terminate_others(world: World) -> None:
         assert connection.execute(others).fetchone() != (0,)
 
 
+@pytest.mark.slow
 def test_idle_connections_that_the_server_closed_are_replaced(on_private: World) -> None:
     """Rows and wide reads have a connection each, and neither failure reaches the caller."""
     table = on_private.tables[0]
@@ -154,6 +156,23 @@ def test_idle_connections_that_the_server_closed_are_replaced(on_private: World)
         terminate_others(on_private)
         append(ledger, table, "second")
         assert ledger.snapshot(table).files().num_rows == 2
+        on_private.check(ledger, finished=True)
+
+
+def test_commit_that_the_server_turned_into_a_rollback_is_not_acknowledged(on_private: World) -> None:
+    """PostgreSQL answers COMMIT with ROLLBACK, and no error, when a statement before it failed."""
+    with connect(on_private.uri) as ledger:
+
+        def overlook_a_failure() -> None:
+            with ledger._ctx.store.writing() as session:
+                session.run("freeze", table_id=1, reason="half of it")
+                with pytest.raises(psycopg.Error):
+                    session.script("SELECT nothing FROM nowhere")
+
+        with pytest.raises(LedgerError, match="ROLLBACK"):
+            overlook_a_failure()
+        assert ledger.tables()[0].state == "managed"
+        append(ledger, on_private.tables[0], "unharmed")
         on_private.check(ledger, finished=True)
 
 
@@ -190,8 +209,8 @@ def through(world: World, proxy: Proxy) -> str:
 _EXECUTE = b"E\0\0\0\x09\0\0\0\0\0"
 
 
-def statement_after(step: str) -> tuple[Callable[[bytes], bool], Callable[[], None]]:
-    """Recognises the execution of the statement that follows a step, which is COMMIT or BEGIN; once.
+def statement_after(step: str, word: bytes = b"COMMIT") -> tuple[Callable[[bytes], bool], Callable[[], None]]:
+    """Recognises the execution of a statement after a step; once.
 
     A statement may be prepared first, in a message of its own, which is let through.
     """
@@ -199,7 +218,7 @@ def statement_after(step: str) -> tuple[Callable[[bytes], bool], Callable[[], No
     stop = at_step(step, near.set)
 
     def is_it(data: bytes) -> bool:
-        if near.is_set() and (data[:1] == b"Q" or _EXECUTE in data):
+        if near.is_set() and (data[:1] == b"Q" or _EXECUTE in data) and word in data:
             near.clear()
             return True
         return False
@@ -212,12 +231,17 @@ def test_line_cut_after_commit_reached_the_server_is_found_out_and_acknowledged(
 ) -> None:
     table = on_private.tables[0]
     line.after, stop = statement_after("commit.before_commit")
+    heard: list[str] = []
+    end = telemetry.listen(lambda name, _: heard.append(name))
     with connect(through(on_private, line)) as ledger:
         try:
             result = append(ledger, table, "heard")
         finally:
             stop()
+            end()
         assert line.cuts == 1
+        assert heard.count("commit.outcome_unknown") == 1
+        assert heard.count("commit.rows_written") == 1, "it must be found out, not written again"
         assert (result.versions, result.unpublished) == ({table: 1}, {})
         assert on_private.landed(ledger)["heard"] == 1
         on_private.check(ledger, finished=True)
@@ -245,6 +269,7 @@ def test_line_cut_before_commit_reached_the_server_is_found_out_and_repeated(
         on_private.check(ledger, finished=True)
 
 
+@pytest.mark.slow
 def test_commit_that_lost_its_line_and_its_place_conflicts(on_private: World, line: Proxy) -> None:
     """Nothing took place, and somebody else took the version meanwhile: a conflict, no unknown outcome."""
     table = on_private.tables[0]
@@ -331,11 +356,12 @@ def test_database_that_stays_away_leaves_the_outcome_to_be_asked_for(
         on_private.check(ledger, finished=True)
 
 
+@pytest.mark.slow
 def test_line_cut_while_the_publication_is_noted_does_not_disturb_the_commit(
     on_private: World, line: Proxy
 ) -> None:
     table = on_private.tables[0]
-    line.before, stop = statement_after("publish.file_written")
+    line.before, stop = statement_after("publish.file_written", b"BEGIN")
     with connect(through(on_private, line)) as ledger:
         try:
             result = append(ledger, table, "noted")
@@ -348,6 +374,7 @@ def test_line_cut_while_the_publication_is_noted_does_not_disturb_the_commit(
         assert ledger.tables()[0].published_version == 1
 
 
+@pytest.mark.slow
 def test_server_that_accepts_and_says_nothing_is_given_up(
     on_private: World, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +386,7 @@ def test_server_that_accepts_and_says_nothing_is_given_up(
     assert time.monotonic() - begun < 20
 
 
+@pytest.mark.slow
 def test_limit_of_the_server_is_not_called_a_lost_connection(on_private: World) -> None:
     """A limit of the server ends the statement and keeps the connection."""
     table = on_private.tables[0]
@@ -497,7 +525,7 @@ def assert_pending_then_finished(world: World, ledger: Ledger, result: Any, caus
     world.check(ledger)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_ELSEWHERE)
 def test_disk_that_refuses_at_publication_delays_it_and_keeps_the_commit(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -532,6 +560,7 @@ def test_file_that_vanishes_at_publication_does_not_disturb_the_commit(
         world.check(ledger, finished=True)
 
 
+@pytest.mark.slow
 def test_limit_on_the_size_of_files_delays_publication(new_world: Any) -> None:
     """A real refusal by the system: no file of the log may exceed the limit, the database may not grow."""
     world = new_world("sqlite")
@@ -638,7 +667,7 @@ def check_table_without_outside_reader(ledger: Ledger, table: str) -> None:
     assert ledger.verify(table, every=True).differences == ()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_ELSEWHERE)
 def test_threads_of_one_process_lose_nothing(world: World) -> None:
     world.create_tables(2, checkpointInterval="10")
     with world.open() as ledger:
@@ -667,7 +696,7 @@ def test_threads_of_one_process_lose_nothing(world: World) -> None:
         world.check(ledger, finished=True)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_ELSEWHERE)
 def test_later_of_two_removals_conflicts_and_writes_nothing(world: World) -> None:
     world.create_tables(1)
     table = world.tables[0]

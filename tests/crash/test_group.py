@@ -21,8 +21,7 @@ def test_group_killed_at_every_step_is_visible_whole_or_not_at_all(world: World,
             assert landed in {0, 4}, f"half of it is visible after a kill at {ended.where}"
             assert landed == 4 or not ended.acknowledged
             assert ledger.outcome(identity) is (landed == 4)
-            ledger.publish()
-            world.check_published()
+            world.publish(ledger)
             world.commit(ledger, f"{identity}-after")
             world.check(ledger, finished=True)
             assert world.landed(ledger)[identity] == landed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crash.world import ENGINES, Ended, World, every_kill
+from crash.world import ENGINES, SLOW_ELSEWHERE, Ended, World, every_kill
 from deltaplane.errors import LedgerSchemaError
 from deltaplane.ledger.migrations import installed_version, migrate, newest_version
 from deltaplane.ledger.registry import open_store
@@ -106,7 +106,7 @@ def test_installation_killed_at_every_step_is_repeated_by_the_next(engine: str, 
     assert len(worlds) > 5
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_ELSEWHERE)
 def test_two_that_migrate_at_once_take_each_step_once(world: World) -> None:
     world.create_tables(1)
     expected = expected_objects(world)
@@ -139,7 +139,7 @@ def opened_beside(world: World) -> Store:
     return open_store(parse_uri(world.uri))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SLOW_ELSEWHERE)
 def test_client_meets_a_half_migrated_ledger_politely(world: World) -> None:
     world.create_tables(1)
     ended = world.run("migrate", "halfway", kill_at=2, kind="step", to=1)

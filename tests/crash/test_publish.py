@@ -22,7 +22,7 @@ def test_publication_killed_at_every_step_is_finished_by_the_next(world: World, 
         with world.open() as ledger:
             world.check(ledger)
             if number % 2:
-                ledger.publish()
+                world.publish(ledger)
             else:
                 # The next writer publishes what it finds pending.
                 world.commit(ledger, f"{identity}-after")
@@ -41,7 +41,7 @@ def pending(ledger: Ledger, table: str, count: int, monkeypatch: pytest.MonkeyPa
         raise StorageError("not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "publish_table", not_now)
+        patched.setattr(commit, "publish_all", not_now)
         for number in range(count):
             with ledger.transaction() as transaction:
                 transaction.commit(table, [add(f"pending-{number}")])

@@ -173,7 +173,7 @@ def test_to_deltalake_publishes_what_is_pending_first(
         raise errors.StorageError("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "publish_table", fails)
+        patched.setattr(commit, "publish_all", fails)
         write_arrow(ledger, sales, DATA)
     assert DeltaTable(str(sales)).version() == 1
     assert ledger.to_deltalake("shop.sales").version() == 2
@@ -182,3 +182,29 @@ def test_to_deltalake_publishes_what_is_pending_first(
 def test_mode_that_does_not_exist_is_refused(ledger: Ledger, sales: Path) -> None:
     with pytest.raises(errors.CommitRefused, match='"append" or "overwrite"'):
         write_arrow(ledger, sales, DATA, mode="upsert")
+
+
+def test_two_tables_are_written_in_one_transaction(ledger: Ledger, tmp_path: Path) -> None:
+    for name in ("orders", "totals"):
+        ledger.create(tmp_path / name, DATA.schema, name=name)
+    with ledger.transaction(author="me") as tx:
+        for name in ("orders", "totals"):
+            assert write_arrow(ledger, name, DATA, transaction=tx).version is None
+    assert tx.result is not None
+    assert set(tx.result.versions.values()) == {1}
+    assert rows(tmp_path / "orders") == rows(tmp_path / "totals") == sorted(DATA.to_pylist(), key=str)
+
+
+def test_failed_transaction_leaves_no_file_in_any_table(ledger: Ledger, tmp_path: Path) -> None:
+    for name in ("orders", "totals"):
+        ledger.create(tmp_path / name, DATA.schema, name=name)
+
+    def interrupted() -> None:
+        with ledger.transaction() as tx:
+            for name in ("orders", "totals"):
+                write_arrow(ledger, name, DATA, transaction=tx)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        interrupted()
+    assert data_files(tmp_path / "orders") == data_files(tmp_path / "totals") == set()

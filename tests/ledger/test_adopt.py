@@ -26,9 +26,10 @@ from deltaplane.errors import (
     UnsupportedTable,
 )
 from deltaplane.ledger import Ledger, connect
+from deltaplane.ledger.adopt import Adoption
 from ledger.conftest import SCHEMA, add
 from ledger.independent_replay import published_versions, replay_commits
-from ledger.test_stateful import Crash, check_every_version
+from ledger.test_stateful import Crash, check_every_version, from_ledger
 
 ROWS = pa.table({"id": [1, 2], "name": ["a", "b"]}, schema=SCHEMA)
 STEPS = ["adopt.entered", "adopt.base_chunk", "adopt.base_done", "adopt.commits", "adopt.checked"]
@@ -116,6 +117,29 @@ def test_every_version_comes_in_and_the_folder_stays_as_it_was(ledger: Ledger, t
     assert [(entry.action, entry.author) for entry in ledger.audit_trail()] == [("adopt", "me")]
 
 
+def test_files_of_the_commit_that_brings_a_column_are_found_by_that_column(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """Of the first commit, and of a later one that widens the table."""
+    table = write_plain_table(tmp_path / "t", [[add(1)], [add(2)]])
+    ledger.adopt(table)
+    assert ledger.snapshot(table).files("id = 15")["path"].to_pylist() == ["part-00001.parquet"]
+    metadata = json.loads(log_file(table, 0).read_text().splitlines()[1])["metaData"]
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"].append({"name": "score", "type": "long", "nullable": True, "metadata": {}})
+    stats = '{"numRecords":1,"minValues":{"score":5},"maxValues":{"score":6},"nullCount":{"score":0}}'
+    with ledger.transaction() as tx:
+        tx.commit(
+            str(table), [{"metaData": metadata | {"schemaString": json.dumps(schema)}}, add(3, stats=stats)]
+        )
+    found = ledger.snapshot(table).files("score = 5")["path"].to_pylist()
+    assert sorted(found) == [f"part-0000{number}.parquet" for number in (1, 2, 3)], (
+        "older files know nothing of it"
+    )
+    older = ["part-00001.parquet", "part-00002.parquet"]
+    assert sorted(ledger.snapshot(table).files("score = 7")["path"].to_pylist()) == older
+
+
 def test_a_log_without_its_beginning_starts_at_its_checkpoint(ledger: Ledger, table: Path) -> None:
     for version in range(3):
         log_file(table, version).unlink()
@@ -126,36 +150,36 @@ def test_a_log_without_its_beginning_starts_at_its_checkpoint(ledger: Ledger, ta
     assert ledger.verify(table, every=True).differences == ()
 
 
-@pytest.mark.parametrize("start", ["commits", "checkpoint"])
+STARTS = {
+    "commits": (lambda _: None, {}, 0),
+    "a checkpoint": (lambda table: [log_file(table, version).unlink() for version in range(3)], {}, 3),
+    "a damaged commit": (lambda table: _cut(log_file(table, 1)), {}, 3),
+    "the checkpoint that is trusted": (lambda _: None, {"trust": "checkpoint"}, 0),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("step", STEPS)
 def test_an_interrupted_adoption_goes_on_and_gives_the_same(
     ledger: Ledger, table: Path, step: str, start: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltaplane.ledger.adopting._CHUNK", 2)
-    if start == "checkpoint":
-        for version in range(3):
-            log_file(table, version).unlink()
+    arrange, wishes, first = STARTS[start]
+    arrange(table)
     before = fingerprint(table)
 
-    def die(name: str, _: dict[str, Any]) -> None:
-        if name == step:
-            raise Crash
-
-    stop = telemetry.listen(die)
     try:
-        adoption = None
-        adoption = ledger.adopt(table)
+        adoption = _adopt_until(ledger, table, step, **wishes)
     except Crash:
         with pytest.raises(TableNotManaged, match="not finished"):
             ledger.snapshot(table)
-    finally:
-        stop()
-    assert (adoption is not None) == (start == "commits" and step.startswith("adopt.base"))
-    adoption = adoption or ledger.adopt(table)
-    first = 3 if start == "checkpoint" else 0
+        adoption = ledger.adopt(table, **wishes)
     assert (adoption.version, adoption.base_version, adoption.num_files) == (5, first, 6)
-    assert ledger.verify(table, every=True).checked_versions == tuple(range(first, 6))
-    assert ledger.verify(table, every=True).differences == ()
+    assert [ledger.snapshot(table, version).num_files for version in range(first, 6)] == list(
+        range(first + 1, 7)
+    )
+    verification = ledger.verify(table, every=True)
+    assert (verification.checked_versions, verification.differences) == (tuple(range(first, 6)), ())
     assert fingerprint(table) == before
 
 
@@ -186,14 +210,14 @@ def test_a_repeated_adoption_of_another_table_begins_anew(
     assert sqlite.verify(table, every=True).differences == ()
 
 
-def _adopt_until(ledger: Ledger, table: Path, step: str, **wishes: Any) -> None:
+def _adopt_until(ledger: Ledger, table: Path, step: str, **wishes: Any) -> Adoption:
     def die(name: str, _: dict[str, Any]) -> None:
         if name == step:
             raise Crash
 
     stop = telemetry.listen(die)
     try:
-        ledger.adopt(table, **wishes)
+        return ledger.adopt(table, **wishes)
     finally:
         stop()
 
@@ -213,18 +237,26 @@ def test_big_logs_are_read_in_pieces_and_tell_how_far_they_are(
     monkeypatch.setattr("deltaplane.ledger.adopting._CHUNK", 10)
     table = write_plain_table(tmp_path / "t", [[add(10 * n + i) for i in range(8)] for n in range(6)])
     told: list[tuple[str, int, int]] = []
-    largest = 0
-
-    def watch(name: str, _: dict[str, Any]) -> None:
-        nonlocal largest
-        largest += name == "adopt.commits"
-
-    stop = telemetry.listen(watch)
+    pieces: list[str] = []
+    stop = telemetry.listen(lambda name, _: pieces.append(name) if name == "adopt.commits" else None)
     sqlite.adopt(table, progress=lambda *step: told.append(step))
     stop()
-    assert largest == 3, "two commits of eight files fill a piece of ten"
-    assert told == [("reading commits", done, 6) for done in (2, 4, 6)]
+    assert told == [("reading commits", done, 6) for done in (1, 3, 5, 6)]
+    assert len(pieces) == 4, "the first commit fills a piece of ten by itself, then two of eight do"
     assert sqlite.snapshot(table).num_files == 48
+
+
+def test_a_big_checkpoint_is_read_in_pieces_and_tells_how_far_it_is(
+    sqlite: Ledger, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deltaplane.ledger.adopting._CHUNK", 2)
+    for version in range(3):
+        log_file(table, version).unlink()
+    told: list[tuple[str, int, int]] = []
+    sqlite.adopt(table, progress=lambda *step: told.append(step))
+    files = [done for what, done, _ in told if what == "reading the checkpoint"]
+    assert len(files) == 3, "protocol, metadata and four files, two at a time"
+    assert (files[-1], told[-1]) == (4, ("reading commits", 2, 2))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -287,23 +319,27 @@ def _demand_more(body: dict[str, Any]) -> None:
     body["minWriterVersion"] = 4
 
 
-LIES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "a file is missing": (lambda file: drop_from_checkpoint(file, "add"), "has 3 active files"),
-    "another schema": (lambda file: change_in_checkpoint(file, "metaData", _rename_column), "metaData"),
-    "another protocol": (lambda file: change_in_checkpoint(file, "protocol", _demand_more), "protocol"),
-}
-
-
-@pytest.mark.parametrize("lie", LIES)
-def test_a_checkpoint_that_lies_is_refused_until_somebody_decides(
-    sqlite: Ledger, table: Path, lie: str
+def test_a_checkpoint_that_lies_about_files_is_refused_until_somebody_decides(
+    sqlite: Ledger, table: Path
 ) -> None:
-    tell, expected = LIES[lie]
-    tell(checkpoint_of(table, 3))
-    with pytest.raises(CorruptLog, match=expected) as caught:
+    drop_from_checkpoint(checkpoint_of(table, 3), "add")
+    with pytest.raises(CorruptLog, match="has 3 active files, and the commits up to it lead to 4") as caught:
         sqlite.adopt(table)
     assert 'trust="commits" or trust="checkpoint"' in str(caught.value)
     assert rows_left(sqlite) == {}
+
+
+@pytest.mark.parametrize(("kind", "change"), [("metaData", _rename_column), ("protocol", _demand_more)])
+def test_where_a_checkpoint_describes_the_table_otherwise_the_ledger_reads_like_everybody(
+    sqlite: Ledger, table: Path, kind: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    change_in_checkpoint(checkpoint_of(table, 3), kind, change)
+    (note,) = sqlite.adopt(table).notes
+    assert f"another {kind} than the commits" in note
+    assert sqlite.verify(table, every=True).differences == ()
+    assert json.loads(sqlite.snapshot(table).schema_string or "") == json.loads(
+        DeltaTable(table).schema().to_json()
+    )
 
 
 def test_the_commits_may_be_trusted_over_a_checkpoint(sqlite: Ledger, table: Path) -> None:
@@ -316,7 +352,8 @@ def test_the_commits_may_be_trusted_over_a_checkpoint(sqlite: Ledger, table: Pat
 def test_a_checkpoint_may_be_trusted_over_the_commits(sqlite: Ledger, table: Path) -> None:
     drop_from_checkpoint(checkpoint_of(table, 3), "add")
     adoption = sqlite.adopt(table, trust="checkpoint")
-    assert (adoption.base_version, adoption.num_files) == (3, 5)
+    assert adoption.num_files == 5
+    assert [sqlite.snapshot(table, version).num_files for version in range(6)] == [1, 2, 3, 3, 4, 5]
     assert sqlite.verify(table, every=True).differences == ()
 
 
@@ -407,14 +444,12 @@ def test_adopt_commit_release_adopt_keeps_everything(ledger: Ledger, table: Path
     for number in range(3):
         with ledger.transaction() as tx:
             tx.commit(str(table), [add(number), {"txn": {"appId": "app", "version": number}}])
-    before = [ledger.snapshot(table, version) for version in range(9)]
+    before = [from_ledger(ledger, table, version) for version in range(9)]
     ledger.release(table)
     with pytest.raises(TableNotManaged):
         ledger.snapshot(table)
     ledger.adopt(table)
-    after = [ledger.snapshot(table, version) for version in range(9)]
-    assert [s.files().sort_by("path") for s in after] == [s.files().sort_by("path") for s in before]
-    assert [dict(s.transactions) for s in after] == [dict(s.transactions) for s in before]
+    assert [from_ledger(ledger, table, version) for version in range(9)] == before
     assert ledger.verify(table, every=True).differences == ()
     assert published_versions(table) == list(range(9))
 

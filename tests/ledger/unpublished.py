@@ -27,7 +27,7 @@ def delayed() -> Iterator[None]:
     def later(*_: Any) -> int:
         raise StorageError("the writer was interrupted.")
 
-    with patch("deltaplane.ledger.commit.publish_table", later):
+    with patch("deltaplane.ledger.commit.publish_all", later):
         yield
 
 

@@ -157,12 +157,21 @@ def _progress(out: Output) -> Callable[[str, int, int], None]:
 
 @ledger_app.command(epilog="Example: deltaplane ledger release sales.orders")
 def release(
-    table: TableArgument, ledger: LedgerOption = None, output: OutputOption = OutputFormat.text
+    table: TableArgument,
+    discard_unpublished: Annotated[
+        bool,
+        typer.Option(
+            "--discard-unpublished",
+            help="Forget the table as it is, with what is not published: for one whose folder is gone.",
+        ),
+    ] = False,
+    ledger: LedgerOption = None,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Publish what is pending and let a table go: it is an ordinary Delta table again."""
     out = Output(output)
     with open_ledger(ledger, table) as opened:
-        left = opened.release(table)
+        left = opened.release(table, discard_unpublished=discard_unpublished)
     out.text(f"{left.location} has left the ledger at version {left.version}. Its files are as they were.")
     out.json(asdict(left))
 

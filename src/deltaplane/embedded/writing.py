@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import pyarrow as pa
 from deltaplane import telemetry
 from deltaplane.embedded.parquet import write_files
 from deltaplane.embedded.writable import check_embedded_writable
-from deltaplane.errors import CommitOutcomeUnknown, CommitRefused, DeltaplaneError
-from deltaplane.ledger import Ledger, Snapshot
+from deltaplane.errors import CommitRefused, DeltaplaneError
+from deltaplane.ledger import Ledger, Snapshot, Transaction
 from deltaplane.ledger.ratify import records_of
 from deltaplane.ledger.storage import Storage
-from deltaplane.log.actions import Action, AddFile, CommitInfo, DeletionVector, RemoveFile
+from deltaplane.log.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
 from deltaplane.log.bounds import comparable_columns
+from deltaplane.log.jsonlines import dump_json
 from deltaplane.log.paths import resolve
 from deltaplane.log.predicates import columns_of, keep_mask, parse_predicate
 
@@ -31,13 +32,13 @@ class Written:
     """What was written.
 
     Attributes:
-        version: The version of the table that has it.
+        version: The version of the table that has it; None while its transaction is open.
         files_added: How many files came.
         files_removed: How many files went.
         rows: How many rows came.
     """
 
-    version: int
+    version: int | None
     files_added: int
     files_removed: int
     rows: int
@@ -55,6 +56,7 @@ def write_arrow(
     name: str | None = None,
     author: str | None = None,
     message: str | None = None,
+    transaction: Transaction | None = None,
 ) -> Written:
     """Write Arrow data into a table of the ledger; a table that does not exist is created.
 
@@ -64,17 +66,18 @@ def write_arrow(
         data: A table, a batch, a reader, an iterable of them, or anything that exports an Arrow stream.
         mode: "append" adds rows; "overwrite" replaces all rows, or those of `replace_where`.
         replace_where: A predicate over partition columns, such as "day = '2026-01-31'": only these
-        partitions are
-            replaced, and all new rows must lie in them.
+            partitions are replaced, and all new rows must lie in them.
         partition_by: Partition columns of a table that is created.
         properties: Properties of a table that is created.
         name: The name of a table that is created.
         author: Who writes.
         message: Why.
+        transaction: Write as part of this transaction, which may write other tables too. The table must
+            exist then, and the version is known when the transaction has taken place.
 
     Raises:
         CommitRefused: The data does not fit the table, or the predicate is not over partitions. Nothing was
-        written.
+            written.
         CommitConflict: Somebody changed the table meanwhile, and this was no append. Nothing was written.
         UnsupportedTable: The table has a feature that needs Spark.
     """
@@ -83,28 +86,42 @@ def write_arrow(
             'mode is "append" or "overwrite", and replace_where goes with "overwrite". Nothing was written.'
         )
     place = str(path)
+    wish = _Wish(place, mode, replace_where)
+    if transaction is not None:
+        return _staged(ledger, transaction, wish, data)
     if ledger.context.find(place) is None:
         schema, data = _schema_of(data)
         ledger.create(place, schema, partition_by, properties, name=name, author=author, message=message)
     with ledger.transaction(author=author, message=message) as tx:
-        snapshot = tx.snapshot(place)
-        check_embedded_writable(snapshot.protocol, snapshot.metadata, place)
-        storage = ledger.context.storage(snapshot.location)
-        adds = write_files(
-            storage,
-            data,
-            schema_string=snapshot.metadata.schema_string,
-            partition_columns=snapshot.metadata.partition_columns,
-            configuration=snapshot.metadata.configuration,
-            table=place,
-        )
-        with _Discarding(storage, snapshot, adds):
-            removes = _replaced(ledger, snapshot, adds, replace_where, place) if mode == "overwrite" else []
-            info = _info(mode, snapshot, adds, removes, replace_where)
-            tx.commit(place, [info, *removes, *adds])
-            result = tx.finish()
-    rows = sum(_records(add) for add in adds)
-    return Written(result.versions[snapshot.location], len(adds), len(removes), rows)
+        written = _staged(ledger, tx, wish, data)
+        versions = tx.finish().versions
+    return replace(written, version=next(iter(versions.values())))
+
+
+@dataclass(frozen=True)
+class _Wish:
+    table: str
+    mode: str
+    replace_where: Any | None
+
+
+def _staged(ledger: Ledger, tx: Transaction, wish: _Wish, data: Any) -> Written:
+    """Write the files and hand the commit in."""
+    snapshot = tx.snapshot(wish.table)
+    check_embedded_writable(snapshot.protocol, snapshot.metadata, wish.table)
+    storage = ledger.context.storage(snapshot.location)
+    adds = write_files(
+        storage,
+        data,
+        schema_string=snapshot.metadata.schema_string,
+        partition_columns=snapshot.metadata.partition_columns,
+        configuration=snapshot.metadata.configuration,
+        table=wish.table,
+    )
+    tx.on_failure(lambda: _discard(storage, snapshot.location, adds))
+    removes = _replaced(ledger, snapshot, adds, wish) if wish.mode == "overwrite" else []
+    tx.commit(wish.table, [_info(wish, snapshot, adds, removes), *removes, *adds])
+    return Written(None, len(adds), len(removes), sum(_records(add) for add in adds))
 
 
 def _schema_of(data: Any) -> tuple[pa.Schema, Any]:
@@ -121,33 +138,18 @@ def _schema_of(data: Any) -> tuple[pa.Schema, Any]:
     )
 
 
-class _Discarding:
-    """Deletes files that were written for a commit which did not take place."""
-
-    def __init__(self, storage: Storage, snapshot: Snapshot, adds: Sequence[AddFile]) -> None:
-        self._storage = storage
-        self._root = snapshot.location
-        self._adds = adds
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
-        # Where nobody knows whether the commit took place, its files may be needed.
-        if error is None or isinstance(error, CommitOutcomeUnknown):
-            return
-        for add in self._adds:
-            place = resolve(self._root, add.path)
-            try:
-                self._storage.delete(place.removeprefix(self._root).lstrip("/"))
-            except (DeltaplaneError, OSError) as second:
-                telemetry.LOGGER.warning("%s: an unused file could not be deleted: %s", place, second)
+def _discard(storage: Storage, root: str, adds: Sequence[AddFile]) -> None:
+    """Delete files that were written for a commit which did not take place."""
+    for add in adds:
+        place = resolve(root, add.path)
+        try:
+            storage.delete(place.removeprefix(root).lstrip("/"))
+        except (DeltaplaneError, OSError) as error:
+            telemetry.LOGGER.warning("%s: an unused file could not be deleted: %s", place, error)
 
 
-def _replaced(
-    ledger: Ledger, snapshot: Snapshot, adds: Sequence[AddFile], replace_where: Any | None, label: str
-) -> list[RemoveFile]:
-    files = snapshot.files()
+def _replaced(ledger: Ledger, snapshot: Snapshot, adds: Sequence[AddFile], wish: _Wish) -> list[RemoveFile]:
+    files, label, replace_where = snapshot.files(), wish.table, wish.replace_where
     if replace_where is not None:
         columns = comparable_columns(snapshot.metadata.schema_string, snapshot.metadata.partition_columns)
         predicate = parse_predicate(replace_where)
@@ -197,15 +199,11 @@ def _remove(row: dict[str, Any], now: int) -> RemoveFile:
 
 
 def _info(
-    mode: str,
-    snapshot: Snapshot,
-    adds: Sequence[AddFile],
-    removes: Sequence[Action],
-    replace_where: Any | None,
+    wish: _Wish, snapshot: Snapshot, adds: Sequence[AddFile], removes: Sequence[RemoveFile]
 ) -> CommitInfo:
-    parameters = {"mode": mode.capitalize(), "partitionBy": str(snapshot.partition_columns).replace("'", '"')}
-    if replace_where is not None:
-        parameters["predicate"] = str(replace_where)
+    parameters = {"mode": wish.mode.capitalize(), "partitionBy": dump_json(snapshot.partition_columns)}
+    if wish.replace_where is not None:
+        parameters["predicate"] = str(wish.replace_where)
     metrics = {
         "numFiles": str(len(adds)),
         "numOutputRows": str(sum(_records(add) for add in adds)),
@@ -217,7 +215,7 @@ def _info(
             "operation": "WRITE",
             "operationParameters": parameters,
             "operationMetrics": metrics,
-            "isBlindAppend": mode == "append",
+            "isBlindAppend": wish.mode == "append",
         }
     )
 

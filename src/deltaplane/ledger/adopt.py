@@ -26,10 +26,13 @@ from deltaplane.ledger.head import read_head
 from deltaplane.ledger.leases import lease
 from deltaplane.ledger.load import LOG_FOLDER, DamagedCheckpoint, read_listing
 from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.outside import OutsideFiles
+from deltaplane.ledger.publish import commit_content
 from deltaplane.ledger.ratify import write_state
 from deltaplane.ledger.snapshot import read_snapshot
 from deltaplane.ledger.storage import canonical_root
+from deltaplane.ledger.stores.base import Session
 from deltaplane.log.features import check_readable
 from deltaplane.log.listing import LogSegment, bases
 
@@ -109,8 +112,12 @@ def _silent(_what: str, _done: int, _all: int) -> None:
 
 def _adopt(ctx: Context, location: str, wish: _Wish, progress: Progress) -> Adoption:
     storage = ctx.storage(location)
-    listing = read_listing(storage)
-    starts = bases(listing)
+    try:
+        listing = read_listing(storage)
+        starts = bases(listing)
+    except DeltaLogError:
+        _forget_begun(ctx, location)
+        raise
     table = _entered(ctx, location, wish)
     telemetry.step("adopt.entered", table=location)
     reading = Reading(ctx, storage, listing, progress, OutsideFiles(table))
@@ -123,6 +130,13 @@ def _adopt(ctx: Context, location: str, wish: _Wish, progress: Progress) -> Adop
         erase_table(ctx, table.table_id)
         raise
     return _finished(reading, table, wish)
+
+
+def _forget_begun(ctx: Context, location: str) -> None:
+    """An interrupted adoption cannot go on when its log is gone."""
+    begun = ctx.find(location)
+    if begun is not None and begun.state == "adopting":
+        erase_table(ctx, begun.table_id)
 
 
 def _entered(ctx: Context, location: str, wish: _Wish) -> ManagedTable:
@@ -139,22 +153,44 @@ def _entered(ctx: Context, location: str, wish: _Wish) -> ManagedTable:
                 now=ctx.clock(),
             )
             if made is None:
-                raise TableAlreadyManaged(
-                    f"{wish.name}: the ledger has another table of that name. Nothing was changed. Choose "
-                    f"another name."
-                )
-            row = session.row("table_by_id", table_id=made[0])
+                raise _name_taken(wish)
+        else:
+            _renew(session, row[0], wish)
+        row = session.row("table_by_location", location=location)
     assert row is not None
     return ManagedTable.from_row(row)
 
 
+def _renew(session: Session, table_id: int, wish: _Wish) -> None:
+    """An adoption that was interrupted goes on with what is wanted now."""
+    taken = session.row("table_by_reference", name=wish.name, location="") if wish.name else None
+    if taken is not None and taken[0] != table_id:
+        raise _name_taken(wish)
+    session.run(
+        "renew_adoption",
+        table_id=table_id,
+        name=wish.name,
+        foreign_commits=wish.foreign_commits,
+        allowed_paths=json.dumps(list(wish.allow_paths)),
+    )
+
+
+def _name_taken(wish: _Wish) -> TableAlreadyManaged:
+    return TableAlreadyManaged(
+        f"{wish.name}: the ledger has another table of that name. Nothing was changed. Choose another name."
+    )
+
+
 def _read(reading: Reading, table: ManagedTable, starts: tuple[LogSegment, ...], wish: _Wish) -> ManagedTable:
-    rest = range(table.head_version + 1, reading.listing.newest + 1)
-    if table.head_version >= 0 and all(version in reading.listing.commits for version in rest):
-        return read_commits_in(reading, table, rest)
     if wish.trust == "checkpoint":
         starts = starts[-1:]
     failure: CorruptLog | None = None
+    rest = range(table.head_version + 1, reading.listing.newest + 1)
+    if _goes_on(reading, table, starts, rest):
+        try:
+            return read_commits_in(reading, table, rest)
+        except CorruptLog as error:
+            failure = error
     for start in starts:
         try:
             return read_start(reading, table, start)
@@ -165,6 +201,18 @@ def _read(reading: Reading, table: ManagedTable, starts: tuple[LogSegment, ...],
             reading.notes.append(f"versions before the next checkpoint cannot be rebuilt: {error}")
             table = cleared(reading.ctx, table)
     raise failure or AssertionError("there is at least one start")
+
+
+def _goes_on(reading: Reading, table: ManagedTable, starts: tuple[LogSegment, ...], rest: range) -> bool:
+    """Whether an interrupted adoption can go on behind what it has read.
+
+    Not when it has not come to the start that is wanted now, nor when the log is another one by now.
+    """
+    head, commits = table.head_version, reading.listing.commits
+    if head < starts[0].first_version or not all(version in commits for version in rest):
+        return False
+    content = commit_content(reading.ctx, table, head)
+    return not content or (head in commits and reading.storage.read(commit_path(head)) == content)
 
 
 def _check_newest(reading: Reading, table: ManagedTable, wish: _Wish) -> None:

@@ -196,10 +196,11 @@ def _some_commits(reading: Reading, session: Session, head: Head, versions: list
             stamp = reading.written_at(version)
         now = ctx.clock()
         row = Version(version, prepared, content, stamp, now, "adopted", None, now)
+        head = head.indexing(session, row)
         totals, next_file_id = ratify(session, head.table, row, head.totals, head.columns)
         if version == 0:
             session.run("set_base", table_id=head.table.table_id, version=0)
-        head = head.after(session, row, totals, next_file_id)
+        head = head.after(row, totals, next_file_id)
         done += 1
         actions += len(prepared.actions)
         if actions >= _CHUNK:

@@ -18,7 +18,7 @@ from deltaplane.ledger.names import LOG_FOLDER, checkpoint_path, last_checkpoint
 from deltaplane.ledger.snapshot import Snapshot, read_snapshot
 from deltaplane.ledger.storage import Storage
 from deltaplane.ledger.wide import checkpoint_files, checkpoint_tombstones
-from deltaplane.log.actions import Action
+from deltaplane.log.actions import Action, Metadata
 from deltaplane.log.checkpoint_write import CheckpointSummary, write_classic, write_v2
 from deltaplane.log.last_checkpoint import LastCheckpoint, parse_last_checkpoint
 from deltaplane.log.properties import checkpoint_interval, checkpoint_policy, deleted_file_retention_ms
@@ -28,15 +28,23 @@ __all__ = ["checkpoint_if_due", "expired_before", "point_at", "write_checkpoint"
 _LEASE_SECONDS = 120.0
 
 
-def checkpoint_if_due(ctx: Context, table: ManagedTable, published: int) -> int | None:
+def checkpoint_if_due(
+    ctx: Context, table: ManagedTable, published: int, metadata: Metadata | None = None
+) -> int | None:
     """Write the checkpoint that the table's interval asks for, unless there is one.
 
     A checkpoint only makes reading faster, so a failure is noted and does not disturb the commit that came
     by.
+
+    Args:
+        ctx: The ledger.
+        table: The table.
+        published: Its newest published version.
+        metadata: Its properties, where they are at hand.
     """
     due = published
     try:
-        interval = _interval(ctx, table)
+        interval = checkpoint_interval(metadata) if metadata else _interval(ctx, table)
         due = published // interval * interval
         if due <= 0 or due <= table.checkpoint_version:
             return None

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from deltaplane import telemetry
@@ -26,14 +26,14 @@ from deltaplane.errors import (
 from deltaplane.ledger.authoring import authored_bytes, fixed_reason
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.foreign import notice_foreign_commits
-from deltaplane.ledger.head import Head, read_head
+from deltaplane.ledger.head import Head, head_of, head_questions
 from deltaplane.ledger.model import CommitResult, ManagedTable, Winner
 from deltaplane.ledger.placing import Lost, Staged, place
 from deltaplane.ledger.prepare import Prepared
-from deltaplane.ledger.publish import publish_table
-from deltaplane.ledger.ratify import Version, ratify
+from deltaplane.ledger.publish import Publication, publish_all
+from deltaplane.ledger.ratify import Version, known_question, ratify
 from deltaplane.ledger.rules import active_in, check_commit
-from deltaplane.ledger.stores.base import ConnectionLost, Session
+from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, Session
 
 __all__ = ["NewTable", "Request", "commit", "outcome", "raise_conflict"]
 
@@ -80,16 +80,40 @@ def commit(ctx: Context, request: Request) -> CommitResult:
             notice_foreign_commits(ctx, table)
         telemetry.step("commit.begin")
         landed = _ratified(ctx, request)
-        note(table=[table.label for table, _ in landed.values()], versions=_newest(landed))
+        note(
+            table=[landing.table.label for landing in landed.values()],
+            versions=[landing.newest for landing in landed.values()],
+        )
         telemetry.step("commit.ratified")
         return _published(ctx, request, landed)
 
 
-Landed = dict[int, tuple[ManagedTable, list[Version]]]
+@dataclass
+class Landing:
+    """What a transaction writes to one table.
+
+    Attributes:
+        table: The table as it was before.
+        head: Its head with what was written.
+        written: The versions, none when the transaction took place earlier.
+    """
+
+    table: ManagedTable
+    head: Head
+    written: list[Version] = field(default_factory=list)
+
+    @property
+    def newest(self) -> int:
+        """The transaction's newest version."""
+        return self.head.table.head_version
+
+    def publication(self) -> Publication:
+        """What is to be published of it."""
+        contents = {version.number: version.content for version in self.written}
+        return Publication(self.table, self.newest, contents, self.head.metadata)
 
 
-def _newest(landed: Landed) -> list[int]:
-    return [written[-1].number if written else table.head_version for table, written in landed.values()]
+Landed = dict[int, Landing]
 
 
 def _ratified(ctx: Context, request: Request) -> Landed:
@@ -130,25 +154,31 @@ def _pause_or_give_up(
 
 
 def _attempt(ctx: Context, session: Session, request: Request) -> Landed:
-    if not _claim(ctx, session, request, "committed"):
+    firsts = {staged.table.table_id: staged.prepared for staged in reversed(request.staged)}
+    ids = sorted(firsts)
+    # Everything that can be asked in advance, in one round trip. What follows the lock sees what it protects.
+    claimed, locked, *answers = session.ask(
+        _claim(ctx, request, "committed"),
+        ("lock_tables", {"keys": session.keys(ids)}),
+        *(question for number in ids for question in head_questions(number)),
+        *(known_question(session, number, firsts[number]) for number in ids),
+    )
+    if not claimed:
         return _earlier(session, request)
-    ids = sorted({staged.table.table_id for staged in request.staged})
-    rows = session.rows("lock_tables", keys=session.keys(ids)) if ids else []
-    tables = {row[0]: ManagedTable.from_row(row) for row in rows}
+    tables = {row[0]: ManagedTable.from_row(row) for row in locked}
+    states = {number: answers[2 * at : 2 * at + 2] for at, number in enumerate(ids)}
+    known = dict(zip(ids, answers[2 * len(ids) :], strict=True))
     landed: Landed = {}
-    heads: dict[int, Head] = {}
     for new in request.creates:
         table = _create(ctx, session, request, new)
-        versions: list[Version] = []
-        landed[table.table_id] = (table, versions)
-        _write(
-            ctx, session, request, Staged(table, new.prepared, -1, True), read_head(session, table), versions
-        )
+        landing = landed[table.table_id] = Landing(table, Head.empty(table))
+        _write(ctx, session, request, Staged(table, new.prepared, -1, True), landing)
     for staged in request.staged:
         table = _writable(tables, staged)
-        head = heads.get(table.table_id) or read_head(session, table)
-        _, versions = landed.setdefault(table.table_id, (table, []))
-        heads[table.table_id] = _write(ctx, session, request, staged, head, versions)
+        number = table.table_id
+        if number not in landed:
+            landed[number] = Landing(table, head_of(table, *states[number]))
+        _write(ctx, session, request, staged, landed[number], known.pop(number, None))
     return landed
 
 
@@ -175,21 +205,17 @@ def _create(ctx: Context, session: Session, request: Request, new: NewTable) -> 
     return ManagedTable.from_row(created)
 
 
-def _claim(ctx: Context, session: Session, request: Request, state: str) -> bool:
-    """Take the transaction's id; False when its story has been told already."""
-    return (
-        session.run(
-            "insert_transaction",
-            transaction_id=request.transaction_id,
-            state=state,
-            author=request.author or ctx.author,
-            message=request.message,
-            origin=ctx.origin,
-            now=ctx.clock(),
-            table_count=request.table_count,
-        )
-        == 1
-    )
+def _claim(ctx: Context, request: Request, state: str) -> Question:
+    """Takes the transaction's id; the answer is empty when its story has been told already."""
+    return "insert_transaction", {
+        "transaction_id": request.transaction_id,
+        "state": state,
+        "author": request.author or ctx.author,
+        "message": request.message,
+        "origin": ctx.origin,
+        "now": ctx.clock(),
+        "table_count": request.table_count,
+    }
 
 
 def _writable(tables: dict[int, ManagedTable], staged: Staged) -> ManagedTable:
@@ -210,8 +236,14 @@ def _writable(tables: dict[int, ManagedTable], staged: Staged) -> ManagedTable:
 
 
 def _write(
-    ctx: Context, session: Session, request: Request, staged: Staged, head: Head, versions: list[Version]
-) -> Head:
+    ctx: Context,
+    session: Session,
+    request: Request,
+    staged: Staged,
+    landing: Landing,
+    known: list[Row] | None = None,
+) -> None:
+    head, versions = landing.head, landing.written
     table, prepared = head.table, staged.prepared
     ratified_head = table.head_version - len(versions)
     winners: list[Winner] = []
@@ -229,10 +261,11 @@ def _write(
         prepared, head, placed, timestamp, request.transaction_id, request.author or ctx.author
     )
     version = Version(placed, prepared, content, timestamp, now, "ledger", request.transaction_id)
-    totals, next_file_id = ratify(session, table, version, head.totals, head.columns)
+    head = head.indexing(session, version)
+    totals, next_file_id = ratify(session, table, version, head.totals, head.columns, known)
     versions.append(version)
+    landing.head = head.after(version, totals, next_file_id)
     telemetry.step("commit.rows_written", table=table.label, version=placed)
-    return head.after(session, version, totals, next_file_id)
 
 
 def raise_conflict(request: Request, table: ManagedTable, lost: Lost) -> NoReturn:
@@ -260,7 +293,8 @@ def _earlier(session: Session, request: Request) -> Landed:
         if current is not None:
             table = ManagedTable.from_row(current)
             # The transaction's own version is told, not one that came later.
-            landed[table.table_id] = (replace(table, head_version=version), [])
+            told = replace(table, head_version=version)
+            landed[table.table_id] = Landing(told, Head.empty(told))
     absent = [staged.table.label for staged in request.staged if staged.table.table_id not in landed]
     if absent:
         raise CommitRefused(
@@ -287,9 +321,11 @@ def outcome(ctx: Context, transaction_id: str) -> bool:
     for attempt in range(ctx.retries.attempts):
         try:
             with ctx.store.writing() as session:
-                _claim(ctx, session, claim, "abandoned")
-                row = session.row("transaction_by_id", transaction_id=transaction_id)
-            return row is not None and row[1] == "committed"
+                _, told = session.ask(
+                    _claim(ctx, claim, "abandoned"),
+                    ("transaction_by_id", {"transaction_id": transaction_id}),
+                )
+            return bool(told) and told[0][1] == "committed"
         except LedgerUnavailable as error:
             failure = error
             ctx.retries.pause(attempt)
@@ -297,16 +333,13 @@ def outcome(ctx: Context, transaction_id: str) -> bool:
 
 
 def _published(ctx: Context, request: Request, landed: Landed) -> CommitResult:
-    versions: dict[str, int] = {}
-    unpublished: dict[str, str] = {}
-    for table, written in landed.values():
-        versions[table.location] = written[-1].number if written else table.head_version
-        try:
-            publish_table(
-                ctx, table, {version.number: version.content for version in written}, versions[table.location]
-            )
-        except (DeltaplaneError, OSError) as error:
-            # The commit holds; publication is repeated by the next writer, reader or reconciler.
-            telemetry.LOGGER.warning("%s: publication is delayed: %s", table.label, error)
-            unpublished[table.location] = str(error)
+    versions = {landing.table.location: landing.newest for landing in landed.values()}
+    try:
+        failures = publish_all(ctx, [landing.publication() for landing in landed.values()])
+    except (DeltaplaneError, OSError) as error:
+        failures = dict.fromkeys(versions, error)
+    for location, failure in failures.items():
+        # The commit holds; publication is repeated by the next writer, reader or reconciler.
+        telemetry.LOGGER.warning("%s: publication is delayed: %s", location, failure)
+    unpublished = {location: str(failure) for location, failure in failures.items()}
     return CommitResult(request.transaction_id, versions, unpublished)

@@ -58,8 +58,9 @@ def _check_pending(ctx: Context, table: ManagedTable) -> None:
     for version in range(table.published_version + 1, table.head_version + 1):
         if not storage.exists(commit_path(version)):
             return
+        ours = commit_content(ctx, table, version)
         # It may as well be ours: a publication that is under way, or that was interrupted.
-        if storage.read(commit_path(version)) != commit_content(ctx, table, version):
+        if ours is not None and storage.read(commit_path(version)) != ours:
             freeze(
                 ctx,
                 table,
@@ -117,8 +118,9 @@ def _import(ctx: Context, table: ManagedTable, version: int, content: bytes, wri
             stamp = head.next_timestamp(min(now, written_at or now), prepared.in_commit_timestamp)
             told = _own_transaction(ctx, session, prepared)
             written = Version(version, prepared, content, stamp, now, "foreign", told, now)
+            head = head.indexing(session, written)
             totals, next_file_id = ratify(session, locked, written, head.totals, head.columns)
-            after = head.after(session, written, totals, next_file_id)
+            after = head.after(written, totals, next_file_id)
             if after.protocol and after.metadata:
                 check_readable(after.protocol, after.metadata, table.label)
             session.run("mark_published", table_id=table.table_id, version=version)

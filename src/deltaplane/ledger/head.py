@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.ledger.pruning import PruningColumns, pruning_columns_of
+from deltaplane.ledger.pruning import PruningColumns, read_pruning_columns
 from deltaplane.ledger.ratify import Totals, Version
-from deltaplane.ledger.stores.base import Session
+from deltaplane.ledger.stores.base import Question, Row, Session
 from deltaplane.log.actions import Metadata, Protocol
 from deltaplane.log.jsonlines import action_from_dict, parse_json
 from deltaplane.log.properties import in_commit_timestamps_enabled
 
-__all__ = ["Head", "parse_metadata", "parse_protocol", "read_head"]
+__all__ = ["Head", "head_of", "head_questions", "parse_metadata", "parse_protocol", "read_head"]
 
 
 @lru_cache(maxsize=512)
@@ -58,28 +59,42 @@ class Head:
             return told
         return max(now, self.timestamp + 1)
 
-    def after(self, session: Session, version: Version, totals: Totals, next_file_id: int) -> Head:
+    def indexing(self, session: Session, version: Version) -> Head:
+        """The head with the columns that a version brings indexed: its own files may hold them already."""
+        metadata = next((a for a in version.prepared.actions if isinstance(a, Metadata)), None)
+        if metadata is None:
+            return self
+        columns = self.columns.extended(session, self.table.table_id, version.number, metadata)
+        return replace(self, columns=columns)
+
+    def after(self, version: Version, totals: Totals, next_file_id: int) -> Head:
         """The head once a version has been written."""
         metadata = next((a for a in version.prepared.actions if isinstance(a, Metadata)), self.metadata)
         protocol = next((a for a in version.prepared.actions if isinstance(a, Protocol)), self.protocol)
         table = replace(self.table, head_version=version.number, next_file_id=next_file_id)
-        columns = self.columns
-        if metadata is not self.metadata and metadata is not None:
-            columns = columns.extended(session, table.table_id, version.number, metadata)
-        return Head(table, totals, version.timestamp, metadata, protocol, columns)
+        return Head(table, totals, version.timestamp, metadata, protocol, self.columns)
 
 
 def read_head(session: Session, table: ManagedTable) -> Head:
     """Read the head of a table; of a table without versions, the empty state."""
-    row = session.row("head_state", table_id=table.table_id, version=table.head_version)
-    if row is None:
+    return head_of(table, *session.ask(*head_questions(table.table_id)))
+
+
+def head_questions(table_id: int) -> tuple[Question, Question]:
+    """What has to be asked about the head of a table, under its lock."""
+    return ("head_state", {"table_id": table_id}), ("pruning_columns", {"table_id": table_id})
+
+
+def head_of(table: ManagedTable, state: Sequence[Row], columns: Sequence[Row]) -> Head:
+    """The head of a table from the answers to `head_questions`."""
+    if not state:
         return Head.empty(table)
-    files, size, vectors, timestamp, metadata, protocol = row
+    files, size, vectors, timestamp, metadata, protocol = state[0]
     return Head(
         table,
         Totals(files or 0, size or 0, vectors or 0),
         timestamp,
         parse_metadata(metadata) if metadata else None,
         parse_protocol(protocol) if protocol else None,
-        pruning_columns_of(session, table.table_id),
+        read_pruning_columns(columns),
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
-from deltaplane.ledger.stores.base import Session
+from deltaplane.ledger.stores.base import Row, Session
 from deltaplane.log.actions import AddFile, Metadata
 from deltaplane.log.bounds import (
     Bound,
@@ -20,11 +20,20 @@ from deltaplane.log.bounds import (
     width_class,
 )
 from deltaplane.log.bounds_batch import bounds_batch
+from deltaplane.log.jsonlines import dump_json
 from deltaplane.log.order_keys import INT64_MAX, INT64_MIN
 
-__all__ = ["BOUND_COLUMNS", "NO_STATISTICS", "IndexedColumn", "PruningColumns", "pruning_columns_of"]
+__all__ = [
+    "BOUND_COLUMNS",
+    "NO_STATISTICS",
+    "IndexedColumn",
+    "PruningColumns",
+    "pruning_columns_of",
+    "read_pruning_columns",
+]
 
 _CHUNK = 50_000
+_MANY = 200  # from here on the statistics are read by columns
 NO_STATISTICS = 0
 """The column id under which files without statistics stand: every predicate on a data column keeps them."""
 BOUND_COLUMNS = ("table_id", "column_id", "width_class", "lo", "file_id", "hi")
@@ -53,8 +62,22 @@ class PruningColumns:
         self, session: Session, table_id: int, first_file_id: int, adds: Sequence[AddFile]
     ) -> None:
         """Put the intervals of new files into the index."""
-        if self.indexed and adds:
-            session.insert("file_bounds", BOUND_COLUMNS, self._rows(table_id, first_file_id, adds))
+        if not self.indexed or not adds:
+            return
+        rows = self._rows(table_id, first_file_id, adds)
+        if len(adds) >= _MANY:
+            rows = self._many_rows(table_id, first_file_id, adds)
+        session.insert("file_bounds", BOUND_COLUMNS, rows)
+
+    def _many_rows(
+        self, table_id: int, first_file_id: int, adds: Sequence[AddFile]
+    ) -> Iterator[tuple[int, ...]]:
+        numbered = list(enumerate(adds, first_file_id))
+        full = [(number, a.stats, dump_json(a.partition_values)) for number, a in numbered if a.stats]
+        for number, action in numbered:
+            if not action.stats:
+                yield from self._rows(table_id, number, [action])
+        yield from self._stored_rows(table_id, [], full)
 
     def _rows(self, table_id: int, first_file_id: int, adds: Sequence[AddFile]) -> Iterator[tuple[int, ...]]:
         for file_id, action in enumerate(adds, first_file_id):
@@ -120,7 +143,11 @@ class PruningColumns:
 
 def pruning_columns_of(session: Session, table_id: int) -> PruningColumns:
     """Read the indexed columns of a table."""
-    rows = session.rows("pruning_columns", table_id=table_id)
+    return read_pruning_columns(session.rows("pruning_columns", table_id=table_id))
+
+
+def read_pruning_columns(rows: Iterable[Row]) -> PruningColumns:
+    """The indexed columns from the answer to `pruning_columns`."""
     return PruningColumns(tuple(IndexedColumn(_column(row[2]), row[1]) for row in rows))
 
 

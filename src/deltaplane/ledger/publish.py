@@ -8,7 +8,10 @@ must be what the ledger holds, and both go upwards from the same version, so no 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field
 
 from deltaplane import telemetry
 from deltaplane.errors import CorruptLog, DeltaplaneError, NotADeltaTable, TableFrozen
@@ -18,18 +21,43 @@ from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.ratify import decompress
 from deltaplane.ledger.storage import Storage
+from deltaplane.log.actions import Metadata
 
 __all__ = [
     "LONGEST_BACKOFF_MS",
+    "Publication",
     "check_log_present",
     "commit_content",
     "freeze",
+    "publish_all",
     "publish_pending",
-    "publish_table",
 ]
 
+_AT_ONCE = 8
 _CHUNK = 200
 LONGEST_BACKOFF_MS = 300_000
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is to appear in the log of one table.
+
+    Attributes:
+        table: The table, as the ledger knew it before.
+        upto: The newest version that is to appear.
+        known: The contents that are at hand, by version; the others are read from the ledger.
+        metadata: The table's properties at that version, where they are at hand.
+    """
+
+    table: ManagedTable
+    upto: int
+    known: Mapping[int, bytes] = field(default_factory=dict, repr=False)
+    metadata: Metadata | None = None
+
+    @property
+    def first(self) -> int:
+        """The oldest version that is missing."""
+        return self.table.published_version + 1
 
 
 def publish_pending(ctx: Context, table: ManagedTable) -> int:
@@ -42,34 +70,61 @@ def publish_pending(ctx: Context, table: ManagedTable) -> int:
         StorageError: A file could not be written. What was ratified stays, and is published later.
         TableFrozen: A foreign file stands where one of ours belongs.
     """
-    return publish_table(ctx, table, {}, table.head_version)
+    failures = publish_all(ctx, [Publication(table, table.head_version)])
+    if table.location in failures:
+        raise failures[table.location]
+    return table.head_version
 
 
-def publish_table(ctx: Context, table: ManagedTable, known: Mapping[int, bytes], upto: int) -> int:
-    """Publish a table's versions up to one, with the contents at hand where they are known."""
-    if table.state == "frozen":
-        raise TableFrozen(f"{table.label} is not published while it is frozen: {table.frozen_reason}")
-    storage = ctx.storage(table.location)
-    first = table.published_version + 1
-    with telemetry.span("ledger.publish", table=table.label, version=upto, versions=upto - first + 1):
-        version = first
-        try:
+def publish_all(ctx: Context, publications: Sequence[Publication]) -> dict[str, DeltaplaneError | OSError]:
+    """Publish versions of several tables, which do not wait for each other's disk.
+
+    Returns:
+        Why a table was not published, by its location.
+    """
+    failures: dict[str, DeltaplaneError | OSError] = {}
+    if len(publications) < 2:
+        outcomes = [_write_files(ctx, publication) for publication in publications]
+    else:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(publications))) as pool:
+            # Each in a copy of the context, so that its span belongs to that of the commit.
+            under_way = [pool.submit(copy_context().run, _write_files, ctx, p) for p in publications]
+        outcomes = [future.result() for future in under_way]
+    written = []
+    for publication, failure in zip(publications, outcomes, strict=True):
+        if failure is None:
+            written.append(publication)
+        else:
+            failures[publication.table.location] = failure
+    _mark(ctx, [publication for publication in written if publication.upto >= publication.first])
+    for publication in written:
+        checkpoint_if_due(ctx, publication.table, publication.upto, publication.metadata)
+    return failures
+
+
+def _write_files(ctx: Context, publication: Publication) -> DeltaplaneError | OSError | None:
+    """Put the missing versions into the log, oldest first; gives what went wrong."""
+    table, first, upto = publication.table, publication.first, publication.upto
+    version = first
+    try:
+        with telemetry.span("ledger.publish", table=table.label, version=upto, versions=upto - first + 1):
+            if table.state == "frozen":
+                raise TableFrozen(f"{table.label} is not published while it is frozen: {table.frozen_reason}")
+            storage = ctx.storage(table.location)
             if upto >= first:
                 check_log_present(storage, table)
             while version <= upto:
                 last = min(upto, version + _CHUNK - 1)
-                for number, content in _contents(ctx, table, known, version, last):
+                for number, content in _contents(ctx, table, publication.known, version, last):
                     version = number
                     _put(ctx, storage, table, number, content)
                     telemetry.step("publish.file_written", table=table.label, version=number)
                 version = last + 1
-        except (DeltaplaneError, OSError) as error:
+    except (DeltaplaneError, OSError) as error:
+        if table.state != "frozen":
             _record_failure(ctx, table, version, error)
-            raise
-        if upto >= first:
-            _mark(ctx, table, first, upto)
-        checkpoint_if_due(ctx, table, upto)
-    return upto
+        return error
+    return None
 
 
 def check_log_present(storage: Storage, table: ManagedTable) -> None:
@@ -87,7 +142,7 @@ def check_log_present(storage: Storage, table: ManagedTable) -> None:
             f"{table.label}: the table's folder is gone: {storage.root}/{LOG_FOLDER} is empty or missing, "
             f"and versions up to {table.published_version} had been published there. Nothing was written; "
             f"the ledger holds everything it held. Restore the folder from a backup, or let the table go "
-            f"with: deltaplane ledger release {table.label}"
+            f"with: deltaplane ledger release {table.label} --discard-unpublished"
         )
     # A table may have been adopted from a checkpoint without its commit.
     following = next(iter(storage.list(LOG_FOLDER, start_after=f"{newest:020d}")), None)
@@ -167,11 +222,23 @@ def freeze(ctx: Context, table: ManagedTable, reason: str) -> None:
     )
 
 
-def _mark(ctx: Context, table: ManagedTable, first: int, last: int) -> None:
+def _mark(ctx: Context, publications: Sequence[Publication]) -> None:
+    if not publications:
+        return
+    # In the order of their ids, as whoever commits locks them.
+    ordered = sorted(publications, key=lambda publication: publication.table.table_id)
     with ctx.store.relaxed() as session, session.pipelined(True):
-        session.run("mark_published", table_id=table.table_id, version=last)
-        session.run("record_published", table_id=table.table_id, first=first, last=last, now=ctx.clock())
-    telemetry.step("publish.marked", table=table.label, version=last)
+        for one in ordered:
+            session.run("mark_published", table_id=one.table.table_id, version=one.upto)
+            session.run(
+                "record_published",
+                table_id=one.table.table_id,
+                first=one.first,
+                last=one.upto,
+                now=ctx.clock(),
+            )
+    for one in ordered:
+        telemetry.step("publish.marked", table=one.table.label, version=one.upto)
 
 
 def _record_failure(ctx: Context, table: ManagedTable, version: int, error: Exception) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltaplane.ledger.model import ACTIVE, ManagedTable
 from deltaplane.ledger.prepare import Prepared
 from deltaplane.ledger.pruning import PruningColumns
-from deltaplane.ledger.stores.base import Session
+from deltaplane.ledger.stores.base import Question, Row, Session
 from deltaplane.log.actions import (
     Action,
     AddFile,
@@ -40,6 +40,7 @@ __all__ = [
     "compress",
     "decompress",
     "file_key",
+    "known_question",
     "ratify",
     "records_of",
     "vector_id",
@@ -107,17 +108,43 @@ class Version:
     published_at: int | None = None
 
 
+def known_question(session: Session, table_id: int, prepared: Prepared) -> Question:
+    """What the ledger knows of the files that a commit touches, to be asked before it is written."""
+    hashes = [file_key(key) for key in _touched(prepared)]
+    return "files_by_key", {"table_id": table_id, "keys": session.keys(hashes)}
+
+
+def _touched(prepared: Prepared) -> list[FileKey]:
+    return list({logical_key(a): None for a in prepared.actions if isinstance(a, AddFile | RemoveFile)})
+
+
 def ratify(
-    session: Session, table: ManagedTable, version: Version, before: Totals, columns: PruningColumns
+    session: Session,
+    table: ManagedTable,
+    version: Version,
+    before: Totals,
+    columns: PruningColumns,
+    known_rows: Sequence[Row] | None = None,
 ) -> tuple[Totals, int]:
     """Write a version.
+
+    Args:
+        session: The transaction, in which the table is locked.
+        table: The table before it.
+        version: The version.
+        before: The sums before it.
+        columns: The columns to index, those of this version included.
+        known_rows: The answer to `known_question`, where it was asked already.
 
     Returns:
         The sums after it, and the next free file id.
     """
-    adds, removes = version.prepared.adds(), version.prepared.removes()
-    touched: list[AddFile | RemoveFile] = [*adds, *removes]
-    known = _known_files(session, table.table_id, [logical_key(action) for action in touched])
+    touched = _touched(version.prepared)
+    if known_rows is None:
+        known_rows = (
+            session.ask(known_question(session, table.table_id, version.prepared))[0] if touched else []
+        )
+    known = _known_files(known_rows, touched)
     # From here on nothing is asked, only written: a small commit goes in one round trip.
     with session.pipelined(len(touched) * max(1, len(columns.indexed)) <= _SMALL):
         totals, next_file_id = _write_files(session, table, version, before, columns, known)
@@ -241,6 +268,7 @@ def _write_files(
     gone = _remove(session, table.table_id, version.number, removes, known)
     gone += _supersede(session, table.table_id, version.number, adds, known)
     strangers = [a for a in removes if not any(k.active for k in known[logical_key(a)])]
+    _end_tombstones(session, table.table_id, version.number, strangers, known)
     rows = [_add_row(table.table_id, version.number, a) for a in adds]
     rows += [_stranger_row(table.table_id, version.number, a) for a in strangers]
     first = table.next_file_id
@@ -263,17 +291,10 @@ def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:
         yield row
 
 
-def _known_files(
-    session: Session, table_id: int, keys: Sequence[FileKey]
-) -> defaultdict[FileKey, list[_Known]]:
+def _known_files(rows: Sequence[Row], keys: Sequence[FileKey]) -> defaultdict[FileKey, list[_Known]]:
     known: defaultdict[FileKey, list[_Known]] = defaultdict(list)
-    if not keys:
-        return known
     asked = set(keys)
-    hashes = session.keys([file_key(key) for key in asked])
-    for file_id, path, vector, size, removed, until in session.rows(
-        "files_by_key", table_id=table_id, keys=hashes
-    ):
+    for file_id, path, vector, size, removed, until in rows:
         key = (path_key(path), vector_id(vector))
         if key in asked:
             tombstone = removed < ACTIVE and until == ACTIVE
@@ -320,13 +341,24 @@ def _supersede(
     session: Session, table_id: int, version: int, adds: list[AddFile], known: dict[FileKey, list[_Known]]
 ) -> list[_Known]:
     again = [file for action in adds for file in known[logical_key(action)] if file.active]
-    revived = [file.file_id for action in adds for file in known[logical_key(action)] if file.tombstone]
     if again:
         ids = session.keys([file.file_id for file in again])
         session.run("supersede_files", table_id=table_id, version=version, keys=ids)
-    if revived:
-        session.run("end_tombstones", table_id=table_id, version=version, keys=session.keys(revived))
+    _end_tombstones(session, table_id, version, adds, known)
     return again
+
+
+def _end_tombstones(
+    session: Session,
+    table_id: int,
+    version: int,
+    actions: Sequence[AddFile | RemoveFile],
+    known: dict[FileKey, list[_Known]],
+) -> None:
+    """A file that comes back, or is removed once more, has its older tombstone no longer."""
+    old = [file.file_id for action in actions for file in known[logical_key(action)] if file.tombstone]
+    if old:
+        session.run("end_tombstones", table_id=table_id, version=version, keys=session.keys(old))
 
 
 def _removal(action: RemoveFile) -> str:

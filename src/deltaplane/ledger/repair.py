@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deltaplane import telemetry
-from deltaplane.errors import ConfigError
+from deltaplane.errors import ConfigError, DeltaLogError
+from deltaplane.ledger.checkpointing import write_checkpoint
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.erase import erase_versions
 from deltaplane.ledger.foreign import import_foreign_commits
 from deltaplane.ledger.load import LOG_FOLDER, read_listing
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.ledger.names import last_checkpoint_path
-from deltaplane.ledger.publish import publish_pending
+from deltaplane.ledger.names import commit_path, last_checkpoint_path
+from deltaplane.ledger.publish import commit_content, publish_pending
 from deltaplane.ledger.storage import Storage
 from deltaplane.ledger.verify import differing_commits
-from deltaplane.log.listing import LogListing
+from deltaplane.log.listing import LogListing, bases
 
 __all__ = ["REPLACED_FOLDER", "Repair", "repair_table"]
 
@@ -60,6 +61,7 @@ def repair_table(ctx: Context, table: ManagedTable, keep: str, dry_run: bool, au
     if not differing and table.state != "frozen":
         return Repair(table.location, keep, (), not dry_run)
     first = min((commit.version for commit in differing), default=table.published_version + 1)
+    _check_complete(ctx, table, keep, first)
     with telemetry.span("ledger.repair", table=table.label):
         if keep == "ledger":
             actions = _keep_ledger(ctx, storage, table, listing, first, dry_run)
@@ -71,6 +73,26 @@ def repair_table(ctx: Context, table: ManagedTable, keep: str, dry_run: bool, au
                 ctx.audit(session, f"repair, the {keep} was kept", table.location, author, "; ".join(actions))
             _finish(ctx, table, keep)
     return Repair(table.location, keep, tuple(actions), not dry_run)
+
+
+def _check_complete(ctx: Context, table: ManagedTable, keep: str, first: int) -> None:
+    """See that what is kept can be built from the first difference on.
+
+    Raises:
+        ConfigError: It cannot. Nothing was changed.
+    """
+    with ctx.store.reading() as session:
+        rows = session.rows("commit_hashes", table_id=table.table_id, first=first)
+    held = {version for version, _, size in rows if size}
+    if keep == "log" and not 0 < table.base_version >= first:
+        return
+    if keep == "ledger" and held >= set(range(first, table.head_version + 1)):
+        return
+    raise ConfigError(
+        f"{table.label}: the {keep} cannot be kept from version {first} on, because the ledger began at "
+        f"version {table.base_version} and has nothing to build on. Nothing was changed. Take the table in "
+        f"anew: deltaplane ledger release {table.label}, and adopt {table.location} again"
+    )
 
 
 def _keep_ledger(
@@ -127,7 +149,29 @@ def _keep_log(ctx: Context, table: ManagedTable, listing: LogListing, first: int
 
 def _finish(ctx: Context, table: ManagedTable, keep: str) -> None:
     current = ctx.by_id(table.table_id)
-    if keep == "ledger":
+    if keep == "log":
+        import_foreign_commits(ctx, current)
+    elif current.published_version < 0 or _readable(ctx.storage(table.location)):
         publish_pending(ctx, current)
     else:
-        import_foreign_commits(ctx, current)
+        _publish_without_beginning(ctx, current)
+
+
+def _readable(storage: Storage) -> bool:
+    try:
+        bases(read_listing(storage))
+    except DeltaLogError:
+        return False
+    return True
+
+
+def _publish_without_beginning(ctx: Context, table: ManagedTable) -> None:
+    """Publish behind commits that were cleaned up: the checkpoint that stood in for them went aside too."""
+    storage = ctx.storage(table.location)
+    first, last = table.published_version + 1, table.head_version
+    for version in range(first, last + 1):
+        storage.put_if_absent(commit_path(version), commit_content(ctx, table, version) or b"")
+    write_checkpoint(ctx, table, last)
+    with ctx.store.writing() as session:
+        session.run("set_published", table_id=table.table_id, version=last)
+        session.run("record_published", table_id=table.table_id, first=first, last=last, now=ctx.clock())

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from deltaplane.errors import LedgerError
+from deltaplane.errors import CommitOutcomeUnknown, LedgerError
 from deltaplane.ledger.commit import Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import CommitResult, ManagedTable
@@ -24,8 +24,8 @@ class TransactionBlock(ABC):
     """Commits that take place together or not at all, wherever the log is kept.
 
     Use it as a context manager: at the end of the block everything is committed, on an exception nothing is.
-    A table
-    is read as of its first mention inside; what changed meanwhile lets everything but blind appends fail.
+    A table is read as of its first mention inside; what changed meanwhile lets everything but blind appends
+    fail.
 
     Attributes:
         transaction_id: The id under which the outcome can be asked for.
@@ -39,6 +39,7 @@ class TransactionBlock(ABC):
         self._message = message
         self._staged: list[Staged] = []
         self._pinned: dict[str, ManagedTable] = {}
+        self._undo: list[Callable[[], None]] = []
         self._open = True
 
     def __repr__(self) -> str:
@@ -79,6 +80,18 @@ class TransactionBlock(ABC):
         read = table.head_version if expected_version is None else expected_version
         self._staged.append(Staged(table, prepared, read, expected_version is not None))
 
+    def on_failure(self, undo: Callable[[], None]) -> None:
+        """Have something undone if the transaction does not take place, such as the writing of data files.
+
+        It is left alone when nobody knows how the transaction ended: what it wrote may be needed then.
+        """
+        self._undo.append(undo)
+
+    def _undone(self) -> None:
+        self._open = False
+        while self._undo:
+            self._undo.pop()()
+
     def finish(self) -> CommitResult:
         """Commit now instead of at the end of the block.
 
@@ -88,14 +101,20 @@ class TransactionBlock(ABC):
         self._check_open()
         self._open = False
         request = Request(self.transaction_id, tuple(self._staged), self._author, self._message)
-        self.result = self._land(request) if self._staged else CommitResult(self.transaction_id, {})
+        try:
+            self.result = self._land(request) if self._staged else CommitResult(self.transaction_id, {})
+        except CommitOutcomeUnknown:
+            raise
+        except BaseException:
+            self._undone()
+            raise
         return self.result
 
     def rollback(self) -> None:
         """End the transaction without a trace."""
         self._check_open()
         self._staged.clear()
-        self._open = False
+        self._undone()
 
     def _pin(self, path: str) -> ManagedTable:
         self._check_open()
@@ -115,7 +134,9 @@ class TransactionBlock(ABC):
     ) -> None:
         if not self._open:
             return
-        if error is None and self._staged:
+        if error is not None:
+            self._undone()
+        elif self._staged:
             self.finish()
         self._open = False
 

@@ -37,6 +37,10 @@ UPDATE tables SET head_version = :version, next_file_id = :next_file_id WHERE ta
 -- name: set_base
 UPDATE tables SET base_version = :version WHERE table_id = :table_id
 
+-- name: renew_adoption
+UPDATE tables SET name = coalesce(:name, name), foreign_commits = :foreign_commits, allowed_paths = :allowed_paths
+WHERE table_id = :table_id AND state = 'adopting'
+
 -- name: finish_adoption
 UPDATE tables SET state = 'managed', base_version = :base, head_version = :head, published_version = :head,
     checkpoint_version = :checkpoint, next_file_id = :next_file_id WHERE table_id = :table_id

@@ -50,7 +50,7 @@ class Session(Protocol):
         ...
 
     def ask(self, *questions: Question) -> list[list[Row]]:
-        """Run several statements, in order, and give the rows of each; in one round trip where there are any."""
+        """Run several statements in order, in one round trip, and give the rows of each."""
         ...
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -60,8 +60,8 @@ class Session(Protocol):
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         """Send what is written inside without waiting for each answer, where the database can do that.
 
-        Nothing inside may look at the number of rows. A failure may come to light only at the next question or
-        at the end of the transaction.
+        Nothing inside may look at the number of rows. A failure may come to light only at the next question
+        or at the end of the transaction.
         """
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -21,7 +22,7 @@ from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["DuckdbStore"]
 
-_APPEND_FROM = 50  # from here on an Arrow batch beats row by row
+_APPEND_FROM = 50  # from here on an Arrow batch beats a text
 _BATCH_ROWS = 65_536
 
 
@@ -56,9 +57,14 @@ class _DuckdbSession:
         content = list(rows)
         names = ", ".join(columns)
         if len(content) < _APPEND_FROM:
-            marks = ", ".join("?" * len(columns))
-            for row in content:
-                self._cursor.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", list(row))  # noqa: S608
+            # As one text: the driver takes long over every value, because it looks for numpy each time.
+            listed = json.dumps([dict(zip(columns, row, strict=True)) for row in content])
+            picked = ", ".join(f"r ->> '{name}'" for name in columns)
+            source = "(SELECT unnest(CAST($listed AS JSON[])) AS r)"
+            self._cursor.execute(
+                f"INSERT INTO {table} ({names}) SELECT {picked} FROM {source}",  # noqa: S608 - names of ours
+                {"listed": listed},
+            )
             return
         arrays = {name: [row[i] for row in content] for i, name in enumerate(columns)}
         self._cursor.register("incoming", pa.table(arrays))

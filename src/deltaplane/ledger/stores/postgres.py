@@ -4,11 +4,13 @@ ids.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import select
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, cast
 
 import adbc_driver_postgresql.dbapi
@@ -19,7 +21,7 @@ import pyarrow as pa
 
 from deltaplane.errors import ConfigError, LedgerError, LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
-from deltaplane.ledger.stores.base import ConnectionLost, Row, WriteContention
+from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, WriteContention
 from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["PostgresStore"]
@@ -40,13 +42,49 @@ _OWNER = "deltaplane_owner"
 
 
 class _PostgresSession:
+    """One transaction. What need not be answered at once travels together with what comes next."""
+
     def __init__(self, connection: psycopg.Connection[Row], queries: Queries) -> None:
         self._connection = connection
         self._queries = queries
+        self._under_way = ExitStack()
+        self._pipelined = False
+
+    def begin(self, *statements: str) -> None:
+        """Begin, without waiting for the answer."""
+        self._hurry()
+        for statement in statements:
+            self._connection.execute(statement, prepare=False)
+
+    def commit(self) -> None:
+        done = self._connection.execute("COMMIT", prepare=False)
+        self._settle()
+        if done.statusmessage != "COMMIT":
+            # PostgreSQL ends a transaction in which a statement failed without calling that an error.
+            raise LedgerError(
+                f"PostgreSQL answered COMMIT with {done.statusmessage}: a statement before it had failed. "
+                f"Nothing was written."
+            )
+
+    def abandon(self) -> None:
+        """Leave what is under way to its fate: the first failure is known already."""
+        with suppress(psycopg.Error):
+            self._settle()
+
+    def _hurry(self) -> None:
+        if self._connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF:
+            self._under_way.enter_context(self._connection.pipeline())
+
+    def _settle(self) -> None:
+        """Wait for the answers of everything that is under way."""
+        self._under_way.close()
 
     def _execute(self, query: str, values: Mapping[str, Any]) -> psycopg.Cursor[Row]:
         # The text is a file of ours; values travel beside it.
-        return self._connection.execute(self._queries.text(query), values)
+        cursor = self._connection.execute(self._queries.text(query), values)
+        if not self._pipelined:
+            self._settle()
+        return cursor
 
     def rows(self, query: str, **values: Any) -> list[Row]:
         return self._execute(query, values).fetchall()
@@ -57,15 +95,25 @@ class _PostgresSession:
     def run(self, query: str, **values: Any) -> int:
         return self._execute(query, values).rowcount
 
+    def ask(self, *questions: Question) -> list[list[Row]]:
+        with self.pipelined(True):
+            cursors = [self._execute(query, values) for query, values in questions]
+        self._settle()
+        return [cursor.fetchall() for cursor in cursors]
+
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         target = f"{table} ({', '.join(columns)})"
         content = list(rows)
-        if len(content) <= _FEW:
-            # One statement: COPY takes three round trips, and cannot be pipelined.
-            marks = ", ".join(f"({', '.join(['%s'] * len(columns))})" for _ in content)
-            values = [value for row in content for value in row]
-            self._connection.execute(f"INSERT INTO {target} VALUES {marks}", values)  # noqa: S608
+        if not content:
             return
+        if len(content) <= _FEW:
+            # One statement with one value: COPY takes three round trips, and cannot be pipelined.
+            text = f"INSERT INTO {target} SELECT {', '.join(columns)} "
+            listed = json.dumps([dict(zip(columns, row, strict=True)) for row in content], ensure_ascii=False)
+            source = f"FROM json_populate_recordset(CAST(NULL AS {table}), CAST(%s AS json))"
+            self._connection.execute(text + source, [listed])
+            return
+        self._settle()
         with (
             self._connection.cursor() as cursor,
             cursor.copy(f"COPY {target} FROM STDIN") as copy,
@@ -75,13 +123,16 @@ class _PostgresSession:
 
     @contextmanager
     def pipelined(self, wanted: bool) -> Iterator[None]:
-        if not wanted:
+        if wanted:
+            self._hurry()
+        before, self._pipelined = self._pipelined, wanted
+        try:
             yield
-            return
-        with self._connection.pipeline():
-            yield
+        finally:
+            self._pipelined = before
 
     def script(self, text: str) -> None:
+        self._settle()
         self._connection.execute(text)
 
     def keys(self, values: Sequence[int]) -> list[int]:
@@ -153,14 +204,16 @@ class PostgresStore:
 
     @contextmanager
     def _session(self, role: str, *first: str) -> Iterator[_PostgresSession]:
-        connection = self._begun("; ".join(first))
+        connection = self._usable()
+        session = _PostgresSession(connection, self._queries)
         committing = False
         try:
-            yield _PostgresSession(connection, self._queries)
+            session.begin(*first)
+            yield session
             committing = True
-            connection.execute("COMMIT")
+            session.commit()
         except BaseException as error:
-            alive = self._abort(connection)
+            alive = self._abort(connection, session)
             if isinstance(error, _RETRYABLE):
                 raise WriteContention(f"{self._shown}: {_first_line(error)}") from error
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -179,19 +232,18 @@ class PostgresStore:
                 ) from error
             raise
 
-    def _begun(self, begin: str) -> psycopg.Connection[Row]:
-        """A connection with a transaction begun; one that broke while it lay idle is replaced."""
-        try:
-            connection = self._connection()
-            connection.execute(begin)
-        except (psycopg.OperationalError, psycopg.InterfaceError):
-            connection.close()
-            connection = self._connection()
+    def _usable(self) -> psycopg.Connection[Row]:
+        """A connection for a transaction; one that the server closed while it lay idle is replaced."""
+        connection = self._connection()
+        # An idle connection has nothing to say; when there is something to read it is the server's farewell.
+        idle = select.poll()
+        idle.register(connection, select.POLLIN)
+        if idle.poll(0):
             try:
-                connection.execute(begin)
-            except psycopg.Error as error:
+                connection.execute("SELECT 1")
+            except psycopg.Error:
                 connection.close()
-                raise ConnectionLost(_first_line(error)) from error
+                connection = self._connection()
         return connection
 
     def _denied(self, error: Exception, role: str) -> LedgerError:
@@ -203,9 +255,10 @@ class PostgresStore:
             f"{role}: ask whoever runs the database to grant it."
         )
 
-    def _abort(self, connection: psycopg.Connection[Row]) -> bool:
+    def _abort(self, connection: psycopg.Connection[Row], session: _PostgresSession) -> bool:
         """Roll back; False when the connection is gone."""
         try:
+            session.abandon()
             connection.execute("ROLLBACK")
         except psycopg.Error:
             # The server rolls back by itself when the connection goes.
@@ -215,7 +268,9 @@ class PostgresStore:
 
     @contextmanager
     def writing(self) -> Iterator[_PostgresSession]:
-        with self._session(_WRITER, "BEGIN ISOLATION LEVEL READ COMMITTED") as session:
+        with self._session(
+            _WRITER, "BEGIN ISOLATION LEVEL READ COMMITTED", "SET LOCAL synchronous_commit = on"
+        ) as session:
             yield session
 
     @contextmanager
