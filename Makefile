@@ -39,7 +39,7 @@ test-slow: setup ## Several drivers, kills and minutes of load
 	@$(BIN)/python -m pytest -q -m slow
 
 bench: setup ## Goals and what was measured
-	@$(BIN)/python -m benchmarks.planning
+	@$(BIN)/python -m benchmarks.planning; planned=$$?; $(BIN)/python -m benchmarks.ledger && exit $$planned
 
 docs: setup ## Write the generated reference pages again
 	@$(BIN)/python -m docs.generate

@@ -15,6 +15,7 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -62,16 +63,20 @@ class Trap:
         self._kind = job.get("kind")
         self._report = os.open(job["report"], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         self._count = 0
+        self._lock = threading.Lock()
         self.armed = False
 
     def event(self, kind: str, name: str) -> None:
         """Come to an event."""
         if not self.armed or self._kind not in {None, kind}:
             return
-        self._count += 1
-        self.say("event", f"{kind} {name}")
-        if self._count == self._kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        # Tables may be published by several threads: none of them gets past the event at which all end.
+        with self._lock:
+            self._count += 1
+            self.say("event", f"{kind} {name}")
+            if self._count == self._kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+                time.sleep(60)
 
     def say(self, what: str, detail: Any) -> None:
         """Write a line that the test reads, also when this process is gone."""

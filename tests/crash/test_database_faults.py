@@ -176,6 +176,27 @@ def test_commit_that_the_server_turned_into_a_rollback_is_not_acknowledged(on_pr
         on_private.check(ledger, finished=True)
 
 
+def test_group_that_publishes_pending_versions_needs_one_connection(
+    on_private: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tables are published side by side, and PostgreSQL has only so many connections for everybody."""
+    on_private.create_tables(3)
+
+    def full(*_: object) -> None:
+        raise StorageError("not now")
+
+    with connect(on_private.uri) as ledger:
+        with monkeypatch.context() as patched:
+            patched.setattr(storage_local.LocalStorage, "put_if_absent", full)
+            on_private.commit(ledger, "pending")
+        on_private.commit(ledger, "afterwards")
+        assert on_private.conninfo is not None
+        with psycopg.connect(on_private.conninfo) as other:
+            count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            assert other.execute(count).fetchone() == (2,), "this one and the ledger's"
+        on_private.check(ledger, finished=True)
+
+
 @pytest.mark.slow
 def test_short_threads_give_their_connections_back(on_private: World) -> None:
     """PostgreSQL has a hundred connections; more threads than that may come and go."""

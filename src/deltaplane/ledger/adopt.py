@@ -1,8 +1,7 @@
 """Adoption: an existing table comes into the ledger, with every version that its log can still rebuild.
 
-Nothing is written into the table's folder. The work goes in steps, each in a database transaction of its
-own, so that
-a table of any size fits and an interrupted adoption goes on where it stopped:
+Nothing is written into the table's folder. The work goes in steps, each in a database transaction of its own,
+so that a table of any size fits and an interrupted adoption goes on where it stopped:
 
     1. the table is entered as 'adopting', which nobody else sees
     2. the oldest usable start: version 0, or the oldest checkpoint from which all later commits are there
@@ -38,7 +37,7 @@ from deltaplane.log.listing import LogSegment, bases
 
 __all__ = ["Adoption", "Progress", "adopt_table"]
 
-_LEASE_SECONDS = 600.0
+_LEASE_SECONDS = 120.0
 _POLICIES = ("import", "refuse")
 _TRUST = (None, "commits", "checkpoint")
 
@@ -99,11 +98,15 @@ def adopt_table(
         if not held:
             raise LedgerError(
                 f"{location}: another process is adopting this table. Nothing was changed here. Wait for "
-                f"it, or try again "
-                f"in {_LEASE_SECONDS / 60:.0f} minutes if it died."
+                f"it, or try again in {_LEASE_SECONDS / 60:.0f} minutes if it died."
             )
+
+        def told(what: str, done: int, everything: int) -> None:
+            held.renew()
+            (progress or _silent)(what, done, everything)
+
         with telemetry.span("ledger.adopt", table=location):
-            return _adopt(ctx, location, wish, progress or _silent)
+            return _adopt(ctx, location, wish, told)
 
 
 def _silent(_what: str, _done: int, _all: int) -> None:
@@ -262,8 +265,7 @@ def _follow(reading: Reading, table: ManagedTable, version: int, view: Checkpoin
                 write_state(session, table.table_id, version, [theirs])
                 reading.notes.append(
                     f"the checkpoint of version {version} has another {theirs.kind} than the commits. "
-                    f"Readers "
-                    f"follow the checkpoint, and so does the ledger."
+                    f"Readers follow the checkpoint, and so does the ledger."
                 )
 
 

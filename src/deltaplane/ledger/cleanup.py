@@ -1,8 +1,7 @@
 """Log cleanup: expired files of the log, and nothing else (invariant 10).
 
-A file is expired when its version is older than the newest checkpoint that lies itself before the table's
-log retention.
-The ledger keeps what it knows about these versions; readers of the log lose them.
+A file is expired when its version is older than the newest checkpoint that lies itself before the table's log
+retention. The ledger keeps what it knows about these versions; readers of the log lose them.
 """
 
 from __future__ import annotations

@@ -195,8 +195,7 @@ def _create(ctx: Context, session: Session, request: Request, new: NewTable) -> 
     if row is None:
         raise TableAlreadyManaged(
             f"{new.name or new.location}: the ledger has a table of that place or name already. Nothing was "
-            f"written. See "
-            f"it with: deltaplane ledger tables"
+            f"written. See it with: deltaplane ledger tables"
         )
     session.run("set_base", table_id=row[0], version=0)
     ctx.audit(session, "create", new.location, request.author, request.message)
@@ -228,8 +227,7 @@ def _writable(tables: dict[int, ManagedTable], staged: Staged) -> ManagedTable:
     if table.state == "frozen":
         raise TableFrozen(
             f"{table.label} takes no writes: {table.frozen_reason}. Nothing was written. See what differs "
-            f"with: "
-            f"deltaplane ledger verify {table.label}, then decide with: deltaplane ledger repair "
+            f"with: deltaplane ledger verify {table.label}, then decide with: deltaplane ledger repair "
             f"{table.label}"
         )
     return table
@@ -284,8 +282,7 @@ def _earlier(session: Session, request: Request) -> Landed:
     if row is None or row[1] != "committed":
         raise CommitRefused(
             f"Transaction {request.transaction_id} was given up earlier, and its id is used up. Nothing was "
-            f"written. "
-            f"Begin a new transaction."
+            f"written. Begin a new transaction."
         )
     landed: Landed = {}
     for location, _, version in session.rows("commits_of_transaction", transaction_id=request.transaction_id):
@@ -310,8 +307,7 @@ def outcome(ctx: Context, transaction_id: str) -> bool:
     """Find out whether a transaction took place, for good.
 
     Its id is claimed as abandoned: where the transaction is still being committed the database makes the
-    claim wait,
-    and afterwards only one of the two stories is true.
+    claim wait, and afterwards only one of the two stories is true.
 
     Raises:
         CommitOutcomeUnknown: The database did not come back.

@@ -335,8 +335,7 @@ class Ledger:
             author: Who commits.
             message: Why.
             transaction_id: An id of the caller's own: when a transaction of that id has taken place, nothing
-            happens
-                again, so a caller that was interrupted may simply repeat.
+                happens again, so a caller that was interrupted may simply repeat.
         """
         return Transaction(self._ctx, author, message, transaction_id)
 

@@ -103,8 +103,7 @@ class Context:
             started = " (its adoption is not finished)" if found else ""
             raise TableNotManaged(
                 f"{table}: the ledger does not manage this table{started}. Bring it in with: deltaplane "
-                f"ledger adopt "
-                f"{table}, or see what there is with: deltaplane ledger tables"
+                f"ledger adopt {table}, or see what there is with: deltaplane ledger tables"
             )
         return found
 

@@ -48,8 +48,7 @@ def create_table(
     if next(iter(ctx.storage(location).list(LOG_FOLDER)), None) is not None:
         raise CommitRefused(
             f"{location}: there is a Delta log at this place already. Nothing was written. Bring the table "
-            f"in with: "
-            f"deltaplane ledger adopt {location}"
+            f"in with: deltaplane ledger adopt {location}"
         )
     prepared = first_commit(
         name or location, schema, partition_by, properties, description, created_time=ctx.clock()
@@ -108,8 +107,7 @@ def _metadata(
     if missing:
         raise CommitRefused(
             f"{label}: {missing[0]} is to partition the table and is not one of its columns "
-            f"({', '.join(names)}). "
-            f"Nothing was written."
+            f"({', '.join(names)}). Nothing was written."
         )
     if names and len(partition_by) >= len(names):
         raise CommitRefused(

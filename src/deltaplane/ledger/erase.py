@@ -47,6 +47,7 @@ def end_segment(session: Session, table_id: int, version: int) -> None:
 def erase_versions(session: Session, table_id: int, version: int) -> None:
     """Undo every version from one on: what it added goes, what it removed comes back."""
     session.run("delete_bounds", table_id=table_id, version=version)
+    session.run("delete_pruning_columns_since", table_id=table_id, version=version)
     session.run("delete_files", table_id=table_id, version=version)
     session.run("revive_files", table_id=table_id, version=version)
     session.run("revive_tombstones", table_id=table_id, version=version)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deltaplane import telemetry
-from deltaplane.errors import ForeignCommit
+from deltaplane.errors import CorruptLog, ForeignCommit
 from deltaplane.ledger.authoring import ENGINE_INFO
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.head import read_head
@@ -12,11 +12,12 @@ from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.prepare import Prepared, prepare_bytes
 from deltaplane.ledger.publish import check_log_present, commit_content, freeze, publish_pending
 from deltaplane.ledger.ratify import Version, ratify
+from deltaplane.ledger.storage import Storage
 from deltaplane.ledger.stores.base import Session
 from deltaplane.log.features import check_readable
 from deltaplane.log.paths import check_inside
 
-__all__ = ["import_foreign_commits", "notice_foreign_commits"]
+__all__ = ["import_foreign_commits", "notice_foreign_commits", "prepared_foreign", "ratify_foreign"]
 
 
 def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
@@ -40,10 +41,8 @@ def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
     if table.foreign_commits == "refuse" and not _is_ours(ctx, table, table.head_version + 1):
         raise ForeignCommit(
             f"{table.label}: an outside writer has committed version {table.head_version + 1}, and this "
-            f"table refuses "
-            f"that. Nothing was written. Stop that writer; take its commits in with: deltaplane ledger "
-            f"refresh "
-            f"{table.label}"
+            f"table refuses that. Nothing was written. Stop that writer; take its commits in with: "
+            f"deltaplane ledger refresh {table.label}"
         )
     return import_foreign_commits(ctx, table)
 
@@ -55,6 +54,7 @@ def _check_pending(ctx: Context, table: ManagedTable) -> None:
         TableFrozen: So it is.
     """
     storage = ctx.storage(table.location)
+    _check_head(ctx, storage, table)
     for version in range(table.published_version + 1, table.head_version + 1):
         if not storage.exists(commit_path(version)):
             return
@@ -67,6 +67,24 @@ def _check_pending(ctx: Context, table: ManagedTable) -> None:
                 f"version {version} in {storage.root}/{commit_path(version)} was written by somebody else, "
                 f"and the ledger had ratified another one",
             )
+
+
+def _check_head(ctx: Context, storage: Storage, table: ManagedTable) -> None:
+    """See whether the newest published version is still ours. Its size tells; `verify` compares every byte.
+
+    Raises:
+        TableFrozen: Somebody wrote over it, or cut it off, or another table lies there now.
+    """
+    if table.published_version < 0 or not table.published_size:
+        return
+    found = storage.size(commit_path(table.published_version))
+    if found is not None and found != table.published_size:
+        freeze(
+            ctx,
+            table,
+            f"version {table.published_version} in {storage.root}/{commit_path(table.published_version)} has "
+            f"{found} bytes, and {table.published_size} were published: somebody wrote over it",
+        )
 
 
 def _is_ours(ctx: Context, table: ManagedTable, version: int) -> bool:
@@ -102,31 +120,14 @@ def import_foreign_commits(ctx: Context, table: ManagedTable) -> int:
 
 
 def _import(ctx: Context, table: ManagedTable, version: int, content: bytes, written_at: int | None) -> int:
-    prepared = prepare_bytes(content, f"{table.location}/{commit_path(version)}")
-    for path in prepared.paths():
-        check_inside(table.location, path, table.label, table.allowed_paths)
+    prepared = prepared_foreign(table, version, content)
     with ctx.store.writing() as session:
         rows = session.rows("lock_tables", keys=session.keys([table.table_id]))
         locked = ManagedTable.from_row(rows[0])
-        if locked.head_version >= version:
-            # Ratified by another process in between: the same bytes mean that it was that one's publication.
-            raced = True
-        else:
-            raced = False
-            head = read_head(session, locked)
-            now = ctx.clock()
-            stamp = head.next_timestamp(min(now, written_at or now), prepared.in_commit_timestamp)
-            told = _own_transaction(ctx, session, prepared)
-            written = Version(version, prepared, content, stamp, now, "foreign", told, now)
-            head = head.indexing(session, written)
-            totals, next_file_id = ratify(session, locked, written, head.totals, head.columns)
-            after = head.after(written, totals, next_file_id)
-            if after.protocol and after.metadata:
-                check_readable(after.protocol, after.metadata, table.label)
-            session.run("mark_published", table_id=table.table_id, version=version)
-            ctx.audit(
-                session, "import", table.location, prepared.engine, f"foreign commit, version {version}"
-            )
+        # Ratified by another process in between: the same bytes mean that it was that one's publication.
+        raced = locked.head_version >= version
+        if not raced:
+            ratify_foreign(ctx, session, locked, prepared, written_at)
     if raced:
         if commit_content(ctx, table, version) != content:
             freeze(
@@ -137,6 +138,49 @@ def _import(ctx: Context, table: ManagedTable, version: int, content: bytes, wri
         return 0
     telemetry.step("foreign.imported", table=table.label, version=version)
     return 1
+
+
+def prepared_foreign(table: ManagedTable, version: int, content: bytes) -> Prepared:
+    """Read a commit of an outside writer and see that it can be taken in.
+
+    Raises:
+        CorruptLog: It is damaged, or its writer has not finished it.
+        UnsafePath: It names files outside the table.
+    """
+    source = f"{table.location}/{commit_path(version)}"
+    if not content.strip():
+        raise CorruptLog(
+            source,
+            "the file is empty: its writer has not finished, or died. Nothing was imported. Try again later; "
+            "if it stays empty, remove it",
+        )
+    prepared = prepare_bytes(content, source)
+    for path in prepared.paths():
+        check_inside(table.location, path, table.label, table.allowed_paths)
+    return prepared
+
+
+def ratify_foreign(
+    ctx: Context, session: Session, table: ManagedTable, prepared: Prepared, written_at: int | None
+) -> None:
+    """Take a commit of an outside writer in as the next version of a table, which is locked.
+
+    Raises:
+        UnsupportedTable: With it the table needs something that this version does not know.
+    """
+    version = table.head_version + 1
+    head = read_head(session, table)
+    now = ctx.clock()
+    stamp = head.next_timestamp(min(now, written_at or now), prepared.in_commit_timestamp)
+    told = _own_transaction(ctx, session, prepared)
+    written = Version(version, prepared, prepared.content or b"", stamp, now, "foreign", told, now)
+    head = head.indexing(session, written)
+    totals, next_file_id = ratify(session, table, written, head.totals, head.columns)
+    after = head.after(written, totals, next_file_id)
+    if after.protocol and after.metadata:
+        check_readable(after.protocol, after.metadata, table.label)
+    session.run("mark_published", table_id=table.table_id, version=version)
+    ctx.audit(session, "import", table.location, prepared.engine, f"foreign commit, version {version}")
 
 
 def _own_transaction(ctx: Context, session: Session, prepared: Prepared) -> str | None:

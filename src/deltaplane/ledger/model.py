@@ -29,6 +29,7 @@ class ManagedTable:
     checkpoint_version: int
     next_file_id: int
     managed_since: int
+    published_size: int | None = None
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> ManagedTable:

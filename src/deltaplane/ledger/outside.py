@@ -20,12 +20,9 @@ class OutsideFiles:
     """Judges the paths of one table while it is adopted.
 
     Shallow clones name files of their source by absolute path, and old logs name places that are gone. Such
-    paths are
-    taken and told of, because adoption touches no data file and later work checks every path again. Refused
-    is what
-    could be made to reach something real: a relative path that climbs out of the folder, or an absolute one
-    at which
-    this machine has a file.
+    paths are taken and told of, because adoption touches no data file and later work checks every path again.
+    Refused is what could be made to reach something real: a relative path that climbs out of the folder, or
+    an absolute one at which this machine has a file.
     """
 
     def __init__(self, table: ManagedTable) -> None:
@@ -55,8 +52,7 @@ class OutsideFiles:
             return []
         return [
             f"{self.count} actions name files outside the table's folder, such as {self.example}. They were "
-            f"taken in as they "
-            f"are; new commits there are refused unless the folder is allowed."
+            f"taken in as they are; new commits there are refused unless the folder is allowed."
         ]
 
 

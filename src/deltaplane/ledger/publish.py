@@ -1,8 +1,7 @@
 """Publication: what the ledger ratified appears in `_delta_log`, in order and to the byte.
 
 Anybody may publish at any time. Two publishers do no harm: a name is taken once (put if absent), what is
-found there
-must be what the ledger holds, and both go upwards from the same version, so no gap can appear.
+found there must be what the ledger holds, and both go upwards from the same version, so no gap can appear.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from deltaplane import telemetry
 from deltaplane.errors import CorruptLog, DeltaplaneError, NotADeltaTable, TableFrozen
@@ -86,24 +85,41 @@ def publish_all(ctx: Context, publications: Sequence[Publication]) -> dict[str, 
     if len(publications) < 2:
         outcomes = [_write_files(ctx, publication) for publication in publications]
     else:
+        # The threads only write files: one that asked the database would take a connection of its own.
+        ready = [_with_contents(ctx, publication) for publication in publications]
         with ThreadPoolExecutor(min(_AT_ONCE, len(publications))) as pool:
             # Each in a copy of the context, so that its span belongs to that of the commit.
-            under_way = [pool.submit(copy_context().run, _write_files, ctx, p) for p in publications]
+            under_way = [pool.submit(copy_context().run, _write_files, ctx, p) for p in ready]
         outcomes = [future.result() for future in under_way]
     written = []
-    for publication, failure in zip(publications, outcomes, strict=True):
-        if failure is None:
+    for publication, failed in zip(publications, outcomes, strict=True):
+        if failed is None:
             written.append(publication)
-        else:
-            failures[publication.table.location] = failure
+            continue
+        version, failure = failed
+        failures[publication.table.location] = failure
+        if publication.table.state != "frozen":
+            _record_failure(ctx, publication.table, version, failure)
     _mark(ctx, [publication for publication in written if publication.upto >= publication.first])
     for publication in written:
         checkpoint_if_due(ctx, publication.table, publication.upto, publication.metadata)
     return failures
 
 
-def _write_files(ctx: Context, publication: Publication) -> DeltaplaneError | OSError | None:
-    """Put the missing versions into the log, oldest first; gives what went wrong."""
+def _with_contents(ctx: Context, publication: Publication) -> Publication:
+    """The same with the contents that are to be written first."""
+    table, first = publication.table, publication.first
+    last = min(publication.upto, first + _CHUNK - 1)
+    try:
+        found = dict(_contents(ctx, table, publication.known, first, last))
+    except DeltaplaneError as error:
+        telemetry.LOGGER.debug("%s: asked for again when it is published: %s", table.label, error)
+        return publication
+    return replace(publication, known={**publication.known, **found})
+
+
+def _write_files(ctx: Context, publication: Publication) -> tuple[int, DeltaplaneError | OSError] | None:
+    """Put the missing versions into the log, oldest first; gives at which version what went wrong."""
     table, first, upto = publication.table, publication.first, publication.upto
     version = first
     try:
@@ -121,9 +137,7 @@ def _write_files(ctx: Context, publication: Publication) -> DeltaplaneError | OS
                     telemetry.step("publish.file_written", table=table.label, version=number)
                 version = last + 1
     except (DeltaplaneError, OSError) as error:
-        if table.state != "frozen":
-            _record_failure(ctx, table, version, error)
-        return error
+        return version, error
     return None
 
 
@@ -151,18 +165,15 @@ def check_log_present(storage: Storage, table: ManagedTable) -> None:
             f"{storage.root}/{LOG_FOLDER}",
             f"the log has moved on to {following.name}, and what came after version {newest}, the last one "
             f"that the ledger knows, was cleaned up: the database was probably restored from an older "
-            f"backup. "
-            f"Nothing was written. Take the table in anew: deltaplane ledger release {table.label}, then "
-            f"deltaplane ledger adopt {table.location}",
+            f"backup. Nothing was written. Take the table in anew: deltaplane ledger release {table.label}, "
+            f"then deltaplane ledger adopt {table.location}",
         )
     if following is None or not following.name.startswith(f"{newest:020d}."):
         raise CorruptLog(
             f"{storage.root}/{commit_path(newest)}",
             f"version {newest} had been published and is gone from the log, so the next one would leave a "
-            f"gap. "
-            f"Nothing was written; the ledger holds everything it held. Restore the file from a backup, or "
-            f"see "
-            f"what is missing with: deltaplane ledger verify {table.label}",
+            f"gap. Nothing was written; the ledger holds everything it held. Restore the file from a "
+            f"backup, or see what is missing with: deltaplane ledger verify {table.label}",
         )
 
 
@@ -178,8 +189,7 @@ def _contents(
         raise CorruptLog(
             table.label,
             f"the ledger lacks the content of a version between {first} and {last}. Nothing was published "
-            f"beyond. "
-            f"Look at it with: deltaplane ledger verify {table.label}",
+            f"beyond. Look at it with: deltaplane ledger verify {table.label}",
         )
     return found
 
@@ -200,8 +210,7 @@ def _put(ctx: Context, storage: Storage, table: ManagedTable, version: int, cont
             ctx,
             table,
             f"version {version} in {storage.root}/{path} was written by somebody else, and the ledger had "
-            f"ratified "
-            f"another one",
+            f"ratified another one",
         )
 
 
@@ -216,9 +225,8 @@ def freeze(ctx: Context, table: ManagedTable, reason: str) -> None:
         ctx.audit(session, "freeze", table.location, None, reason)
     raise TableFrozen(
         f"{table.label}: {reason}. The table is frozen for writes; neither version is lost. Compare them "
-        f"with: deltaplane "
-        f"ledger verify {table.label}, then keep one with: deltaplane ledger repair {table.label} --keep "
-        f"ledger|log"
+        f"with: deltaplane ledger verify {table.label}, then keep one with: deltaplane ledger repair "
+        f"{table.label} --keep ledger|log"
     )
 
 

@@ -34,16 +34,14 @@ def open_store(uri: LedgerUri) -> Store:
         known = ", ".join(sorted(stores)) or "none"
         raise ConfigError(
             f"No store is registered for the engine {uri.engine!r}. Registered: {known}. Correct the "
-            f"address, or install "
-            f"the package that brings that store."
+            f"address, or install the package that brings that store."
         )
     try:
         factory = entry.load()
     except ImportError as error:
         raise ConfigError(
             f"The driver of {uri.engine} is not installed ({error.name} is missing). Install it with: pip "
-            f"install "
-            f"'deltaplane[{uri.engine if uri.engine != 'sqlite' else 'ledger'}]'"
+            f"install 'deltaplane[{uri.engine if uri.engine != 'sqlite' else 'ledger'}]'"
         ) from error
     return cast(Store, factory(uri))
 

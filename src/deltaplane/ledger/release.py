@@ -43,8 +43,7 @@ def release_table(
     if table.state == "frozen":
         raise TableFrozen(
             f"{table.label} cannot be released while it is frozen: {table.frozen_reason}. Decide with: "
-            f"deltaplane ledger "
-            f"repair {table.label} --keep ledger|log"
+            f"deltaplane ledger repair {table.label} --keep ledger|log"
         )
     with telemetry.span("ledger.release", table=table.label):
         while True:

@@ -68,13 +68,12 @@ class Snapshot:
 
     def files(self, predicate: Predicate | None = None) -> pa.Table:
         """The active files: path (as in the log), size, modification_time, partition_values, num_records,
-        stats,
-        deletion_vector.
+        stats, deletion_vector.
 
         Args:
             predicate: Leave out files that cannot hold such rows, for example "day = '2026-01-31' AND amount
-            > 100", or
-                [("amount", ">", 100)]. Files are left out by their statistics; rows are not filtered.
+                > 100", or [("amount", ">", 100)]. Files are left out by their statistics; rows are not
+                filtered.
         """
         return self._files(predicate)
 
@@ -93,16 +92,15 @@ def version_of(ctx: Context, table: ManagedTable, version: int | None, timestamp
         return table.head_version
     if not _is_held(ctx, table, version):
         raise VersionNotFound(
-            f"{table.label}: the ledger holds versions {table.base_version} to {table.head_version}, and "
-            f"{version} was "
-            f"asked for."
+            f"{table.label}: {version!r} was asked for. The ledger holds versions {table.base_version} to "
+            f"{table.head_version}, without those that a gap in the adopted log left out."
         )
     return version
 
 
 def _is_held(ctx: Context, table: ManagedTable, version: int) -> bool:
     """Whether a state is known: versions in a gap of the log, or kept for history only, have none."""
-    if not table.base_version <= version <= table.head_version:
+    if type(version) is not int or not table.base_version <= version <= table.head_version:
         return False
     with ctx.store.glance() as session:
         row = session.row("commit_totals", table_id=table.table_id, version=version)

@@ -61,6 +61,10 @@ class Storage(Protocol):
         """Whether there is a file of that name."""
         ...
 
+    def size(self, path: str) -> int | None:
+        """The size of a file in bytes; None when there is none."""
+        ...
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write durably unless somebody has: True written, False the name is taken. Never partial."""
         ...

@@ -69,6 +69,14 @@ class LocalStorage:
             except (FileNotFoundError, NotADirectoryError):
                 return False
 
+    def size(self, path: str) -> int | None:
+        full = self._full(path)
+        with _failures("look for", full):
+            try:
+                return os.stat(full).st_size
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         full = self._full(path)
         folder = os.path.dirname(full)

@@ -104,6 +104,14 @@ class ObjectStorage:
             return False
         return True
 
+    def size(self, path: str) -> int | None:
+        key = self._key(path)
+        try:
+            found = self._call("look for", path, lambda: obstore.head(self._store, key))
+        except FileNotFoundError:
+            return None
+        return int(found["size"])
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         doubtful = False
         for attempt in range(_ATTEMPTS):

@@ -75,6 +75,8 @@ def verify_table(ctx: Context, table: ManagedTable, version: int | None, every: 
             return Verification(table.location, (), 0, (str(error),))
         commits, differing = differing_commits(ctx, storage, table, listing)
         found = [_commit_sentence(table, commit) for commit in differing]
+        if table.published_version >= 0 and not listing.commits and not listing.checkpoints:
+            found.append(f"the log is gone: versions up to {table.published_version} had been published")
         found += _strangers(table, listing)
         versions = _versions(table, listing, version, every)
         for number in versions:

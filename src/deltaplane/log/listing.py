@@ -266,8 +266,7 @@ def older_segments(listing: LogListing, before: int) -> tuple[LogSegment, ...]:
     """Runs of versions before one that can be rebuilt by themselves, oldest first.
 
     A gap in the log does not take the versions before it: commits from version 0 on, or after a checkpoint,
-    lead to
-    their own states.
+    lead to their own states.
     """
     anchors: list[tuple[int, Checkpoint | None]] = [(c.version, c) for c in listing.checkpoints]
     if 0 in listing.commits:

@@ -69,10 +69,9 @@ class TableState:
     def apply(self, version: int, actions: Iterable[Action]) -> None:
         """Apply the actions of a commit, or of a checkpoint when nothing was applied before.
 
-        The order counts, within a commit too: the last action on a file wins. The protocol forbids a
-        commit to add and to remove one logical file; a change of its deletion vector removes one key and adds
-        another.
-        After an exception from `actions` the state is half applied and must be thrown away.
+        The order counts, within a commit too: the last action on a file wins. The protocol forbids a commit
+        to add and to remove one logical file; a change of its deletion vector removes one key and adds
+        another. After an exception from `actions` the state is half applied and must be thrown away.
 
         Raises:
             CorruptLog: The version does not follow the last one.

@@ -118,7 +118,9 @@ WHERE table_id = :table_id AND version BETWEEN :first AND :last ORDER BY version
 SELECT version, sha256, content_size FROM commits WHERE table_id = :table_id AND version >= :first ORDER BY version
 
 -- name: version_at
-SELECT max(version) FROM commits WHERE table_id = :table_id AND commit_timestamp <= :timestamp
+-- Versions of which only the commit is known have no state.
+SELECT max(version) FROM commits
+WHERE table_id = :table_id AND commit_timestamp <= :timestamp AND num_files IS NOT NULL
 
 -- name: time_range
 SELECT min(commit_timestamp), max(commit_timestamp) FROM commits
@@ -342,3 +344,6 @@ DELETE FROM metadata WHERE table_id = :table_id AND version = :version
 -- name: leases
 -- For people who look into the ledger: who holds what.
 SELECT name, holder, expires_at FROM leases ORDER BY name
+
+-- name: delete_pruning_columns_since
+DELETE FROM pruning_columns WHERE table_id = :table_id AND since_version >= :version

@@ -31,6 +31,14 @@ _WRITERS: WeakValueDictionary[str, threading.RLock] = WeakValueDictionary()
 _GUARD = threading.Lock()
 
 
+# Looking at a file must not fetch anything.
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "preserve_insertion_order": "true",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+
+
 class _DuckdbSession:
     def __init__(self, cursor: duckdb.DuckDBPyConnection, queries: Queries) -> None:
         self._cursor = cursor
@@ -93,6 +101,7 @@ class DuckdbStore:
         with _GUARD:
             self._writer = _WRITERS.setdefault(self._path, threading.RLock())
         self._root: duckdb.DuckDBPyConnection | None = None
+        self._opened_in = 0
 
     def __repr__(self) -> str:
         return f"DuckdbStore({self._path!r})"
@@ -101,26 +110,30 @@ class DuckdbStore:
         with self._writer:
             if self._root is None:
                 self._root = self._open()
+                self._opened_in = os.getpid()
+            if self._opened_in != os.getpid():
+                raise LedgerUnavailable(
+                    f"{self._path}: this process was forked from the one that has the ledger open, and "
+                    f"DuckDB serves one process at a time: what it wrote would be lost. Nothing was "
+                    f"changed. Keep the ledger on SQLite or PostgreSQL, which serve many."
+                )
             return self._root.cursor()
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         try:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-            return duckdb.connect(self._path, config={"preserve_insertion_order": "true"})
+            return duckdb.connect(self._path, config=_CONFIG)
         except (duckdb.Error, OSError) as error:
             text = str(error)
             if "lock" in text.lower():
                 raise LedgerUnavailable(
                     f"{self._path}: another process has this ledger open, and DuckDB serves one process at "
-                    f"a time. "
-                    f"Nothing was changed. Close the other one, or keep the ledger on SQLite or PostgreSQL, "
-                    f"which "
-                    f"serve many."
+                    f"a time. Nothing was changed. Close the other one, or keep the ledger on SQLite or "
+                    f"PostgreSQL, which serve many."
                 ) from error
             raise LedgerUnavailable(
                 f"{self._path}: DuckDB cannot open the ledger: {text.splitlines()[0]}. Nothing was changed. "
-                f"Check the "
-                f"path, its permissions and the free space of the disk."
+                f"Check the path, its permissions and the free space of the disk."
             ) from error
 
     @contextmanager
@@ -137,8 +150,7 @@ class DuckdbStore:
             if isinstance(error, duckdb.IOException | duckdb.FatalException):
                 raise LedgerUnavailable(
                     f"{self._path}: DuckDB could not do it: {str(error).splitlines()[0]}. The transaction "
-                    f"was rolled "
-                    f"back. Check the free space of the disk, and open the ledger anew."
+                    f"was rolled back. Check the free space of the disk, and open the ledger anew."
                 ) from error
             raise
         finally:

@@ -346,7 +346,7 @@ class PostgresStore:
     def prune_values(
         self, ranges: Sequence[tuple[int, int, int]], at_least: int, at_most: int
     ) -> Mapping[str, Any]:
-        classes, froms, tos = zip(*ranges, strict=True)
+        classes, froms, tos = zip(*ranges, strict=True) if ranges else ((), (), ())
         return {"classes": list(classes), "froms": list(froms), "tos": list(tos), "at_least": at_least}
 
     def close(self) -> None:

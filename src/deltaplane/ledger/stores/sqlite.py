@@ -25,7 +25,8 @@ from deltaplane.ledger.uri import LedgerUri
 __all__ = ["SqliteStore"]
 
 _BUSY_SECONDS = 60.0
-_MEMORY_MAP_BYTES = 4 << 30
+_CACHE_KIB = 65_536
+"""Room for the index by file keys, which come in no order: without it a large adoption waits for the disk."""
 _CHUNK = 40_000
 _READERS = 2
 _AHEAD = 4
@@ -99,6 +100,7 @@ class SqliteStore:
         self._local = threading.local()
         self._all: list[tuple[int, threading.Thread, Any]] = []
         self._guard = threading.Lock()
+        self._inode: int | None = None
 
     def __repr__(self) -> str:
         return f"SqliteStore({self._path!r})"
@@ -111,6 +113,20 @@ class SqliteStore:
             held[key] = self._open(kind)
             self._remember(held[key])
         return held[key]
+
+    def _check_file(self) -> None:
+        """See that the file is the one that was opened: SQLite would go on writing into a deleted one."""
+        try:
+            found = os.stat(self._path).st_ino
+        except FileNotFoundError:
+            found = None
+        self._inode = self._inode or found
+        if found != self._inode:
+            raise LedgerUnavailable(
+                f"{self._path}: the ledger's file was {'deleted' if found is None else 'replaced'} while it "
+                f"was open. Nothing was changed. Open the ledger anew; if the file is gone, restore a "
+                f"backup."
+            )
 
     def _remember(self, connection: Any) -> None:
         with self._guard:
@@ -131,19 +147,20 @@ class SqliteStore:
             connection.execute(f"PRAGMA synchronous = {'NORMAL' if kind == 'relaxed' else 'FULL'}")
             connection.execute("PRAGMA foreign_keys = ON")
             if kind == "wide":
-                connection.execute(f"PRAGMA mmap_size = {_MEMORY_MAP_BYTES}")
                 connection.execute("PRAGMA query_only = ON")
+            else:
+                connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         except (sqlite3.Error, OSError) as error:
             raise LedgerUnavailable(
                 f"{self._path}: SQLite cannot open the ledger: {error}. Nothing was changed. Check the "
-                f"path, its "
-                f"permissions and the free space of the disk."
+                f"path, its permissions and the free space of the disk."
             ) from error
         return connection
 
     @contextmanager
     def _session(self, kind: str, begin: str) -> Iterator[_SqliteSession]:
         connection = self._connection(kind)
+        self._check_file()
         try:
             connection.execute(begin)
         except sqlite3.Error as error:
@@ -168,8 +185,7 @@ class SqliteStore:
             return error
         return LedgerUnavailable(
             f"{self._path}: SQLite could not do it: {text}. The transaction was rolled back, nothing was "
-            f"changed. "
-            f"Check the free space of the disk and the file's permissions."
+            f"changed. Check the free space of the disk and the file's permissions."
         )
 
     @contextmanager
