@@ -208,3 +208,19 @@ def test_failed_transaction_leaves_no_file_in_any_table(ledger: Ledger, tmp_path
     with pytest.raises(ZeroDivisionError):
         interrupted()
     assert data_files(tmp_path / "orders") == data_files(tmp_path / "totals") == set()
+
+
+def test_delayed_publication_is_told(ledger: Ledger, sales: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_ctx: object, publications: Any) -> dict[str, Exception]:
+        return {each.table.location: errors.StorageError("the disk is full") for each in publications}
+
+    monkeypatch.setattr("deltaplane.ledger.commit.publish_all", full)
+    assert write_arrow(ledger, sales, DATA) == Written(2, 2, 0, 3, "the disk is full")
+    assert DeltaTable(str(sales)).version() == 1
+
+
+def test_words_that_cannot_be_kept_are_refused_before_a_table_is_made(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(errors.CommitRefused, match="message must be text"):
+        write_arrow(ledger, tmp_path / "t", DATA, message=5)  # type: ignore[arg-type]
+    assert ledger.tables() == []
+    assert not (tmp_path / "t").exists()

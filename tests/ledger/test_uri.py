@@ -120,6 +120,11 @@ SECRET = "hunter2"
         f"deltasql://postgres/user@host/db?PassWord={SECRET}",
         f"deltasql://postgres/user@host/db?sslpassword={SECRET}",
         f"deltasql://postgres/user@host/db?oauth_client_secret={SECRET}",
+        f"deltasql://postgres/host=h password={SECRET}",
+        f"deltasql://postgres/host=h%20passfile={SECRET}%20dbname=d",
+        f"deltasql://postgres/h {SECRET}/d",
+        f"deltasql://postgres/host/db?host=h%20password%3D{SECRET}",
+        f"deltasql://postgres/host/db#t password = {SECRET}",
         f"deltasql://oracle/user:{SECRET}@host/db",
         f"deltasql://user:{SECRET}@postgres/db",
         f"deltasql://postgres:{SECRET}@host/db",
@@ -133,6 +138,11 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(text: str) -> None
     shown = "".join(map(str, [refused.value, repr(refused.value), refused.value.__cause__]))
     assert SECRET not in shown
     assert refused.value.__cause__ is None
+
+
+def test_settings_in_the_place_of_a_host_are_refused_with_an_example() -> None:
+    with pytest.raises(ConfigError, match="settings, or white space, where user@host:port/dbname belongs"):
+        parse_uri("deltasql://postgres/host=h dbname=d")
 
 
 def test_the_refusal_names_the_ways_to_give_a_password() -> None:

@@ -14,6 +14,7 @@ from deltaplane.embedded.parquet import write_files
 from deltaplane.embedded.writable import check_embedded_writable
 from deltaplane.errors import CommitRefused, DeltaplaneError
 from deltaplane.ledger import Ledger, Snapshot, Transaction
+from deltaplane.ledger.prepare import check_text
 from deltaplane.ledger.ratify import records_of
 from deltaplane.ledger.storage import Storage
 from deltaplane.log.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
@@ -36,12 +37,14 @@ class Written:
         files_added: How many files came.
         files_removed: How many files went.
         rows: How many rows came.
+        unpublished: Why other readers do not see it yet; the commit holds, and is published later.
     """
 
     version: int | None
     files_added: int
     files_removed: int
     rows: int
+    unpublished: str | None = None
 
 
 def write_arrow(
@@ -86,6 +89,7 @@ def write_arrow(
             'mode is "append" or "overwrite", and replace_where goes with "overwrite". Nothing was written.'
         )
     place = str(path)
+    check_text("write_arrow", path=place, author=author, message=message)
     wish = _Wish(place, mode, replace_where)
     if transaction is not None:
         return _staged(ledger, transaction, wish, data)
@@ -94,8 +98,9 @@ def write_arrow(
         ledger.create(place, schema, partition_by, properties, name=name, author=author, message=message)
     with ledger.transaction(author=author, message=message) as tx:
         written = _staged(ledger, tx, wish, data)
-        versions = tx.finish().versions
-    return replace(written, version=next(iter(versions.values())))
+        result = tx.finish()
+    ((location, version),) = result.versions.items()
+    return replace(written, version=version, unpublished=result.unpublished.get(location))
 
 
 @dataclass(frozen=True)

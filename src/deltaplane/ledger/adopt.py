@@ -19,6 +19,7 @@ from deltaplane import telemetry
 from deltaplane.errors import ConfigError, CorruptLog, DeltaLogError, LedgerError, TableAlreadyManaged
 from deltaplane.ledger.adopting import Progress, Reading, cleared, read_commits_in, read_start
 from deltaplane.ledger.checkpoint_check import CheckpointView, checkpoint_view
+from deltaplane.ledger.configure import check_name
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.erase import erase_table
 from deltaplane.ledger.head import read_head
@@ -27,6 +28,7 @@ from deltaplane.ledger.load import LOG_FOLDER, DamagedCheckpoint, read_listing
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.outside import OutsideFiles
+from deltaplane.ledger.prepare import check_text
 from deltaplane.ledger.publish import commit_content
 from deltaplane.ledger.ratify import write_state
 from deltaplane.ledger.snapshot import read_snapshot
@@ -85,7 +87,9 @@ def adopt_table(
         raise ConfigError(
             f"foreign_commits is one of {', '.join(_POLICIES)}, and trust is commits, checkpoint or left out."
         )
+    check_text("adopt", path=path, author=author)
     location = canonical_root(path)
+    check_name(ctx, name, location)
     allowed = tuple(canonical_root(root) for root in allow_paths)
     wish = _Wish(name, foreign_commits, allowed, trust, author)
     known = ctx.find(location)

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
+
 from deltaplane.errors import ConfigError, TableAlreadyManaged
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.prepare import check_text, text_fault
+from deltaplane.ledger.storage import canonical_root
 
-__all__ = ["POLICIES", "configure_table"]
+__all__ = ["POLICIES", "check_name", "configure_table"]
 
 POLICIES = ("import", "refuse")
+_LIKE_A_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def check_name(ctx: Context, name: object, location: str) -> None:
+    """See that a name can be told from a path and from an address; None is no name.
+
+    Args:
+        ctx: The ledger.
+        name: What the table is to be called.
+        location: Where the table lies.
+
+    Raises:
+        ConfigError: It cannot, or it is the path of another table.
+    """
+    if name is None:
+        return
+    fault = text_fault(name) or _name_fault(str(name))
+    if fault is None:
+        place = canonical_root(str(name))
+        with ctx.store.glance() as session:
+            there = session.row("table_by_location", location=place)
+        if place != location and there is not None:
+            fault = "is also the path of another table, seen from the working directory"
+    if fault:
+        raise ConfigError(
+            f"{location}: the table's name {name!r:.80} {fault}. Nothing was changed. Give a name such as "
+            f"sales.orders."
+        )
+
+
+def _name_fault(name: str) -> str | None:
+    if not name.strip() or name in (".", ".."):
+        return "is empty, or only stands for a folder"
+    if name.strip() != name:
+        return "begins or ends with white space"
+    if "/" in name or "\\" in name or _LIKE_A_URI.match(name) or name.startswith("~"):
+        return "looks like a path or an address"
+    if any(unicodedata.category(sign) == "Cc" for sign in name):
+        return "holds a control character"
+    return None
 
 
 def configure_table(
@@ -17,13 +62,15 @@ def configure_table(
     """Change a table's name, its policy, or both.
 
     Raises:
-        ConfigError: There is no such policy.
+        ConfigError: There is no such policy, or the name cannot be one.
         TableAlreadyManaged: Another table has that name.
     """
     if foreign_commits is not None and foreign_commits not in POLICIES:
         raise ConfigError(
             f"foreign_commits is one of {', '.join(POLICIES)}, and {foreign_commits!r} was given."
         )
+    check_name(ctx, name, table.location)
+    check_text(table.label, author=author)
     with ctx.store.writing() as session:
         if name is not None:
             taken = session.row("table_by_reference", name=name, location="")

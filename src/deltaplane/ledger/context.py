@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from deltaplane.errors import LedgerUnavailable, TableNotManaged
+from deltaplane.errors import ConfigError, LedgerUnavailable, TableNotManaged
 from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.prepare import text_fault
 from deltaplane.ledger.storage import Storage, canonical_root, open_storage
 from deltaplane.ledger.stores.base import Row, Session, Store
 from deltaplane.ledger.times import now_ms
@@ -80,6 +81,12 @@ class Context:
     def reference(self, table: str) -> str:
         """The name or path meant by whatever a caller may give."""
         text = os.fspath(table)
+        fault = text_fault(text)
+        if fault:
+            raise ConfigError(
+                f"The table's path or name {text!r:.80} {fault}. Nothing was read or written. "
+                f"Give plain text."
+            )
         if not text.startswith(f"{SCHEME}://"):
             return text
         uri = parse_uri(text)

@@ -20,6 +20,7 @@ from deltaplane.ledger.model import CommitResult, Winner
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Lost, Staged, place
 from deltaplane.ledger.prepare import Prepared, prepare_bytes
+from deltaplane.ledger.ratify import Totals
 from deltaplane.ledger.replayed import file_batches, replayed_snapshot, tombstone_batches
 from deltaplane.ledger.rules import check_commit
 from deltaplane.ledger.storage import Storage
@@ -58,6 +59,7 @@ def _attempt(storage: Storage, state: TableState, staged: Staged, request: Reque
     table = replace(staged.table, head_version=state.version)
     head = replace(
         Head.empty(table),
+        totals=Totals(len(state.files)),
         timestamp=_head_time(storage, state.version),
         metadata=state.metadata,
         protocol=state.protocol,

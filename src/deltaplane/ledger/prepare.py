@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from typing import Any, get_args
 
 from deltaplane.errors import CommitRefused, CorruptLog
 from deltaplane.ledger.model import Facts
@@ -12,17 +14,25 @@ from deltaplane.log.actions import (
     Action,
     AddCDCFile,
     AddFile,
+    CheckpointMetadata,
     CommitInfo,
+    DeletionVector,
     DomainMetadata,
     Metadata,
     Protocol,
     RemoveFile,
     SetTransaction,
+    SidecarFile,
+    UnknownAction,
 )
-from deltaplane.log.jsonlines import action_from_dict, parse_commit
+from deltaplane.log.jsonlines import action_from_dict, action_to_dict, parse_commit
+from deltaplane.log.order_keys import INT64_MAX, INT64_MIN
 from deltaplane.log.replay import file_key
 
-__all__ = ["Prepared", "prepare_actions", "prepare_bytes"]
+__all__ = ["Prepared", "check_text", "prepare_actions", "prepare_bytes", "text_fault", "value_fault"]
+
+_DEEPEST = 100
+"""Other readers of JSON give up a little below that."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ class Prepared:
     def in_commit_timestamp(self) -> int | None:
         """The commit's own time, where the table keeps it in the commit."""
         stamp = self.info.get("inCommitTimestamp")
-        return stamp if isinstance(stamp, int) else None
+        return stamp if type(stamp) is int else None
 
     def adds(self) -> list[AddFile]:
         """The files that come."""
@@ -88,7 +98,12 @@ def prepare_bytes(content: bytes, source: str) -> Prepared:
     Raises:
         CorruptLog: The bytes are not a commit.
     """
-    return _prepared(_last_words(parse_commit(content, source)), content)
+    actions = _last_words(parse_commit(content, source))
+    for action in actions:
+        fault = _long_fault(action)
+        if fault:
+            raise CorruptLog(source, f"{fault}. Nothing was taken in")
+    return _prepared(actions, content)
 
 
 def _last_words(actions: Iterable[Action]) -> tuple[Action, ...]:
@@ -115,10 +130,7 @@ def prepare_actions(actions: Iterable[Mapping[str, Any] | Action], label: str) -
         CommitRefused: An action is malformed, or two of them contradict each other.
     """
     parsed: list[Action] = []
-    for number, action in enumerate(actions, 1):
-        if not isinstance(action, Mapping):
-            parsed.append(action)
-            continue
+    for number, action in enumerate(_each(actions, label), 1):
         try:
             parsed.append(_authored(action, f"action {number}"))
         except CorruptLog as error:
@@ -130,15 +142,154 @@ def prepare_actions(actions: Iterable[Mapping[str, Any] | Action], label: str) -
     return _prepared(tuple(parsed), None)
 
 
-def _authored(content: Mapping[str, Any], source: str) -> Action:
+def _each(actions: Iterable[Mapping[str, Any] | Action], label: str) -> Iterable[Mapping[str, Any] | Action]:
+    if isinstance(actions, str | bytes | Mapping) or not isinstance(actions, Iterable):
+        raise CommitRefused(
+            f"{label}: a commit is a list of actions, and {type(actions).__name__} was given. Nothing was "
+            f'written. Give a list, for example [{{"add": {{…}}}}].'
+        )
+    return actions
+
+
+def _authored(given: Mapping[str, Any] | Action, source: str) -> Action:
     """An action of ours, which has to be whole: readers of old logs are lenient, writers must not be."""
+    content = given if isinstance(given, Mapping) else _as_dict(given, source)
+    fault = value_fault(content)
+    if fault:
+        raise CorruptLog(source, fault)
     action = action_from_dict(content, source)
+    fault = _long_fault(action)
+    if fault:
+        raise CorruptLog(source, fault)
+    if isinstance(action, UnknownAction) and action.name == "commitInfo":
+        raise CorruptLog(source, f"commitInfo must be an object, and is {action.content!r:.60}")
+    if isinstance(action, CheckpointMetadata | SidecarFile):
+        raise CorruptLog(source, f"{action.kind} belongs in a checkpoint and not in a commit")
+    if isinstance(action, CommitInfo):
+        _check_info(action, source)
     if isinstance(action, AddFile):
         if content["add"].get("size") is None:
             raise CorruptLog(source, "add has no size")
         if action.size < 0:
             raise CorruptLog(source, f"add.size has an impossible value: {action.size}")
-    return action
+    return action if isinstance(given, Mapping) else given
+
+
+def _as_dict(action: object, source: str) -> Mapping[str, Any]:
+    if not isinstance(action, get_args(Action)):
+        raise CorruptLog(source, f"{type(action).__name__} is not an action")
+    try:
+        return action_to_dict(action)
+    except (TypeError, AttributeError) as error:
+        raise CorruptLog(
+            source, f"{type(action).__name__} holds a value of the wrong kind: {error}"
+        ) from None
+
+
+def _check_info(info: CommitInfo, source: str) -> None:
+    for key in ("operation", "userName", "userMetadata", "engineInfo", "clientVersion"):
+        if not isinstance(info.content.get(key), str | None):
+            raise CorruptLog(source, f"commitInfo.{key} must be text")
+    if type(info.content.get("isBlindAppend")) not in (bool, type(None)):
+        raise CorruptLog(source, "commitInfo.isBlindAppend must be true or false")
+
+
+def check_text(label: str, **texts: object) -> None:
+    """See that words which go into the log and the database can be kept there; None is no word.
+
+    Raises:
+        CommitRefused: One cannot. Names it.
+    """
+    for what, text in texts.items():
+        fault = None if text is None else text_fault(text)
+        if fault:
+            raise CommitRefused(f"{label}: {what} {fault}. Nothing was written. Give plain text.")
+
+
+def text_fault(text: object) -> str | None:
+    """Why something cannot be kept as text in every database and in the log; None when it can."""
+    if not isinstance(text, str):
+        return f"must be text, and is {text!r:.60}"
+    if "\0" in text:
+        return "holds a NUL character"
+    return _half_pair(text)
+
+
+def _half_pair(text: str) -> str | None:
+    if text.isascii():
+        return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds half of a surrogate pair, which UTF-8 cannot spell"
+    return None
+
+
+def value_fault(value: Any, place: str = "") -> str | None:
+    """Where a value has something that every reader's JSON cannot hold, and what; None when it has not."""
+    found = _fault(value, 0, nul=False)
+    return None if found is None else f"{(place + found[0]).lstrip('.')[:200]} {found[1]}"
+
+
+def _fault(value: Any, depth: int, *, nul: bool) -> tuple[str, str] | None:
+    """The fault's place within the value, and what it is. `nul`: texts may hold NUL."""
+    if isinstance(value, str):
+        fault = _half_pair(value) if nul else text_fault(value)
+        return None if fault is None else ("", fault)
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return None if INT64_MIN <= value <= INT64_MAX else ("", "is beyond 64 bits")
+    if type(value) is dict or isinstance(value, Mapping | list | tuple):
+        return _inner_fault(value, depth, nul=nul) if depth < _DEEPEST else ("", "is nested too deeply")
+    if isinstance(value, float | Decimal):
+        return None if math.isfinite(value) else ("", f"is {value}, which JSON cannot spell")
+    return "", f"is of type {type(value).__name__}, which JSON cannot spell"
+
+
+def _inner_fault(
+    value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], depth: int, *, nul: bool
+) -> tuple[str, str] | None:
+    if not isinstance(value, Mapping):
+        for at, item in enumerate(value):
+            found = _fault(item, depth + 1, nul=nul)
+            if found:
+                return f"[{at}]{found[0]}", found[1]
+        return None
+    for key, item in value.items():
+        fault = text_fault(key)
+        if fault:
+            return "", f"has the name {key!r:.60}, which {fault}"
+        # The text of a partition value may be anything; the log spells NUL as an escape there.
+        found = _fault(item, depth + 1, nul=nul or key == "partitionValues")
+        if found:
+            return f".{key}{found[0]}", found[1]
+    return None
+
+
+def _long_names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(item.name for item in fields(kind) if str(item.type).startswith("int"))
+
+
+_LONGS: dict[type[Any], tuple[str, ...]] = {
+    kind: _long_names(kind)
+    for kind in (AddFile, RemoveFile, AddCDCFile, Metadata, Protocol, SetTransaction, DeletionVector)
+}
+
+
+def _long_fault(action: Action | DeletionVector) -> str | None:
+    """Which number of an action is beyond 64 bits, where neither Delta nor a database can hold it."""
+    for name in _LONGS.get(type(action), ()):
+        value = getattr(action, name)
+        if value is not None and not INT64_MIN <= value <= INT64_MAX:
+            return f"{getattr(action, 'kind', 'deletionVector')}: {name} is beyond 64 bits"
+    if isinstance(action, AddFile | RemoveFile) and action.deletion_vector is not None:
+        return _long_fault(action.deletion_vector)
+    if isinstance(action, CommitInfo):
+        stamp = action.content.get("inCommitTimestamp")
+        if type(stamp) is int and not INT64_MIN <= stamp <= INT64_MAX:
+            return "commitInfo: inCommitTimestamp is beyond 64 bits"
+    return None
 
 
 def _refuse_contradictions(actions: list[Action], label: str) -> None:

@@ -13,7 +13,8 @@ __all__ = ["TABLE_COLUMNS", "Queries", "load_queries"]
 TABLE_COLUMNS = (
     "table_id, location, name, state, frozen_reason, foreign_commits, allowed_paths, base_version, "
     "head_version, published_version, checkpoint_version, next_file_id, managed_since, "
-    "(SELECT c.content_size FROM commits c WHERE c.table_id = tables.table_id AND c.version = tables.published_version)"
+    "(SELECT c.content_size FROM commits c "
+    "WHERE c.table_id = tables.table_id AND c.version = tables.published_version)"
 )
 _PACKAGE = "deltaplane.ledger.sql"
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)")

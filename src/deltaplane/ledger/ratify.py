@@ -215,7 +215,7 @@ def records_of(stats: str | None) -> int | None:
     except (ValueError, AttributeError):
         # Statistics may be junk: Delta does not check them either, and the file stays readable.
         return None
-    return count if type(count) is int else None
+    return count if type(count) is int and 0 <= count < 2**63 else None
 
 
 def write_base_files(

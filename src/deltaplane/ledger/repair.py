@@ -108,7 +108,7 @@ def _put_aside(
     ctx: Context, storage: Storage, table: ManagedTable, names: list[str], dry_run: bool, author: str | None
 ) -> list[str]:
     folder = f"{REPLACED_FOLDER}/{ctx.clock()}"
-    actions = [f"move {LOG_FOLDER}/{name} to {folder}" for name in names]
+    actions = [f"move {LOG_FOLDER}/{name} to {REPLACED_FOLDER}" for name in names]
     actions.append(f"write a checkpoint of version {table.published_version}")
     if dry_run:
         return actions
@@ -164,7 +164,7 @@ def _keep_ledger(
     names += [name for c in listing.checkpoints if c.version >= first for name in c.names]
     names += [file.name for file in (*listing.incomplete, *listing.others) if file.version >= first]
     folder = f"{REPLACED_FOLDER}/{ctx.clock()}"
-    actions = [f"move {LOG_FOLDER}/{name} to {folder}" for name in names]
+    actions = [f"move {LOG_FOLDER}/{name} to {REPLACED_FOLDER}" for name in names]
     actions.append(f"publish versions {first} to {table.head_version} of the ledger")
     if dry_run:
         return actions

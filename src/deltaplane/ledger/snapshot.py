@@ -91,9 +91,11 @@ def version_of(ctx: Context, table: ManagedTable, version: int | None, timestamp
     if version is None:
         return table.head_version
     if not _is_held(ctx, table, version):
+        inside = type(version) is int and table.base_version <= version <= table.head_version
+        gap = " It lies in a gap in the adopted log." if inside else ""
         raise VersionNotFound(
-            f"{table.label}: {version!r} was asked for. The ledger holds versions {table.base_version} to "
-            f"{table.head_version}, without those that a gap in the adopted log left out."
+            f"{table.label}: the ledger holds versions {table.base_version} to {table.head_version}, and "
+            f"{version} was asked for.{gap}"
         )
     return version
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from deltaplane.errors import CommitOutcomeUnknown, LedgerError
+from deltaplane.errors import CommitOutcomeUnknown, CommitRefused, LedgerError
 from deltaplane.ledger.commit import Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.placing import Staged
-from deltaplane.ledger.prepare import prepare_actions
+from deltaplane.ledger.prepare import check_text, prepare_actions
 from deltaplane.ledger.snapshot import Snapshot, read_snapshot
 from deltaplane.log.actions import Action
+from deltaplane.log.order_keys import INT64_MAX
 
 __all__ = ["Transaction", "TransactionBlock"]
 
@@ -29,10 +31,14 @@ class TransactionBlock(ABC):
 
     Attributes:
         transaction_id: The id under which the outcome can be asked for.
-        result: Where it landed, once it is committed.
+        result: Where it landed, once it is committed; without versions when nothing was handed in.
+
+    Raises:
+        CommitRefused: Author, message or id is no text that can be kept.
     """
 
     def __init__(self, author: str | None, message: str | None, transaction_id: str | None = None) -> None:
+        check_text("The transaction", author=author, message=message, transaction_id=transaction_id)
         self.transaction_id = transaction_id or str(uuid.uuid4())
         self.result: CommitResult | None = None
         self._author = author
@@ -71,11 +77,12 @@ class TransactionBlock(ABC):
                 move behind what others committed meanwhile.
 
         Raises:
-            CommitRefused: An action is malformed.
+            CommitRefused: An action is malformed, or the version is no number.
             TableNotManaged: The ledger does not know the table.
         """
         self._check_open()
         table = self._pin(path)
+        _check_version(expected_version, table.label)
         prepared = prepare_actions(actions, table.label)
         read = table.head_version if expected_version is None else expected_version
         self._staged.append(Staged(table, prepared, read, expected_version is not None))
@@ -118,6 +125,7 @@ class TransactionBlock(ABC):
 
     def _pin(self, path: str) -> ManagedTable:
         self._check_open()
+        check_text("The transaction", path=os.fspath(path) if isinstance(path, os.PathLike) else path)
         table = self._table(path)
         return self._pinned.setdefault(table.location, table)
 
@@ -136,7 +144,7 @@ class TransactionBlock(ABC):
             return
         if error is not None:
             self._undone()
-        elif self._staged:
+        else:
             self.finish()
         self._open = False
 
@@ -153,6 +161,15 @@ class TransactionBlock(ABC):
         """Commit everything, or nothing."""
 
 
+def _check_version(version: object, label: str) -> None:
+    if version is None or (type(version) is int and abs(version) <= INT64_MAX):
+        return
+    raise CommitRefused(
+        f"{label}: expected_version must be a whole number, and is {version!r:.60}. Nothing was written. "
+        f"Give the version that the actions were made from, or leave it out."
+    )
+
+
 class Transaction(TransactionBlock):
     """A transaction of the ledger, over any number of tables."""
 
@@ -160,6 +177,7 @@ class Transaction(TransactionBlock):
         self, ctx: Context, author: str | None, message: str | None, transaction_id: str | None = None
     ) -> None:
         super().__init__(author, message, transaction_id)
+        check_text("The ledger", author=ctx.author)
         self._ctx = ctx
 
     def _table(self, path: str) -> ManagedTable:

@@ -26,6 +26,8 @@ _FILE_ENGINES = ("sqlite", "duckdb")
 _SECRET_WORDS = ("password", "passwd", "secret", "token")
 _BRACKETED = re.compile(r"\[[0-9a-fA-F:.]*(%\w+)?\]")  # [::1], an address whose colons mean no port
 _UNREADABLE_PORT = re.compile(r":(?!\d+(?:[,/]|$))")
+_SETTINGS = re.compile(r"[=\s]")
+_SECRET_SETTING = re.compile(rf"(?:{'|'.join(_SECRET_WORDS)})\s*=", re.IGNORECASE)
 _EXAMPLE = "deltasql://sqlite//data/ledger.db, or deltasql://postgres/user@host:5432/dbname"
 
 
@@ -76,10 +78,16 @@ def parse_uri(text: str) -> LedgerUri:
         )
     target = unquote(parts.path[1:])
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if _carries_secret(parts.netloc, target, options):
+    if _carries_secret(parts.netloc, target, options, unquote(parts.fragment)):
         raise ConfigError(
             "The ledger's address carries a password. Take it out, and give it through PGPASSWORD, "
             "PGPASSFILE or ~/.pgpass, which PostgreSQL's own tools read as well."
+        )
+    if parts.netloc not in _FILE_ENGINES and _SETTINGS.search(target):
+        # Nothing of it is repeated: one of the settings may be a password.
+        raise ConfigError(
+            "The ledger's address has settings, or white space, where user@host:port/dbname belongs. Nothing "
+            f"was connected. Give settings after a '?', never a password. Write it like {_EXAMPLE}."
         )
     if not target:
         raise ConfigError(
@@ -88,7 +96,7 @@ def parse_uri(text: str) -> LedgerUri:
     return LedgerUri(parts.netloc, target, options, unquote(parts.fragment) or None)
 
 
-def _carries_secret(engine: str, target: str, options: Mapping[str, str]) -> bool:
+def _carries_secret(engine: str, target: str, options: Mapping[str, str], table: str) -> bool:
     """Whether something in an address is, or may be, a password.
 
     A password may hold any character, so that it is cut at the wrong place: everything after a ':' that is no
@@ -98,5 +106,7 @@ def _carries_secret(engine: str, target: str, options: Mapping[str, str]) -> boo
         return True
     if engine in _FILE_ENGINES:
         return False
+    if any(_SECRET_SETTING.search(text) for text in (target, *options.values(), table)):
+        return True
     user, _, place = target.rpartition("@")
     return ":" in user or _UNREADABLE_PORT.search(_BRACKETED.sub("", place)) is not None

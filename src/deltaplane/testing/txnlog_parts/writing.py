@@ -197,11 +197,12 @@ class TransactionBehaviours:
         assert log.latest_version(place) == 1
 
     def test_a_transaction_without_a_commit_does_nothing(self, log: TxnLog, place: str) -> None:
-        """It has no result either."""
+        """Its result names no version."""
         log.create(place, SCHEMA)
         with log.transaction() as transaction:
             transaction.snapshot(place)
-        assert transaction.result is None
+        assert transaction.result is not None
+        assert (transaction.result.versions, transaction.result.unpublished) == ({}, {})
         assert log.latest_version(place) == 0
 
     def test_an_exception_writes_nothing(self, log: TxnLog, place: str, files: OpenFiles) -> None:
