@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,49 +21,85 @@ _GOAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
+class Probe:
+    """A piece of work and how many files it must find."""
+
+    files: int
+    work: str
+    values: dict[str, Any]
+
+    def run(self) -> dict[str, Any]:
+        answer = probe(self.work, **self.values)
+        if answer["files"] != self.files:
+            raise RuntimeError(f"{self.work} found {answer['files']} files, and there are {self.files}")
+        return answer
+
+
+@dataclass(frozen=True)
 class Measured:
     """Several runs of the same work."""
 
     time: Series
     peak: float
 
-    @classmethod
-    def of(cls, repeat: int, files: int, work: str, **values: Any) -> Measured:
-        answers = [probe(work, **values) for _ in range(repeat)]
-        found = {answer["files"] for answer in answers}
-        if found != {files}:
-            raise RuntimeError(f"{work} found {found} files, and there are {files}")
-        return cls(Series([a["seconds"] for a in answers]), Series([a["peak"] for a in answers]).median)
+
+def in_turns(repeat: int, probes: Mapping[str, Probe]) -> dict[str, Measured]:
+    """Run all of them again and again, one after the other: what else the machine does meets all alike."""
+    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in probes}
+    for _ in range(repeat):
+        for name, one in probes.items():
+            answers[name].append(one.run())
+    return {
+        name: Measured(Series([a["seconds"] for a in found]), Series([a["peak"] for a in found]).median)
+        for name, found in answers.items()
+    }
 
 
 def reading(folder: Path, dbs: Databases, files: int, commits: int, repeat: int) -> list[Result]:
     say(f"writing a log of {files:,} files in {commits:,} commits")
     bare = write_log(folder / "bare", files, commits)
     checkpointed = copy_log(bare, folder / "checkpointed", checkpoint=True)
-    say("opening it with deltalake")
-    fresh = Measured.of(repeat, files, "open-deltalake", path=str(checkpointed))
-    slow = Measured.of(min(2, repeat), files, "open-deltalake", path=str(bare))
-    predicate = f"id = {files // 2 * IDS_PER_FILE + 7}"
-    pruned = Measured.of(repeat, 1, "prune-deltalake", path=str(checkpointed), predicate=predicate)
-    size = f"{files:,} files"
-    results = [
-        Result(f"deltalake: open {size}, fresh checkpoint", "", _told(fresh), None),
-        Result(f"deltalake: open {size}, {commits:,} commits, no checkpoint", "", _told(slow), None),
-        Result(f"deltalake: open and prune {size}", "", _told(pruned), None),
-    ]
+    results = []
     for engine in dbs.engines:
-        uri = dbs.uri(engine)
-        say(f"{engine}: adopting {size}")
-        adopted = Measured.of(1, files, "adopt", uri=uri, path=str(checkpointed))
-        results.append(Result(f"{engine}: adopt {size}, {commits:,} commits", "", _told(adopted), None))
-        say(f"{engine}: opening {size}")
-        place = {"uri": uri, "path": str(checkpointed)}
-        newest = Measured.of(repeat, files, "open-ledger", **place)
-        results += _opening(engine, size, newest, fresh, slow)
-        results += _older(engine, files, commits, repeat, newest, place)
-        found = Measured.of(repeat, 1, "prune-ledger", predicate=predicate, **place)
-        results.append(_ratio(f"{engine}: files for one selective predicate", _FASTER_PRUNING, found, pruned))
+        place = {"uri": dbs.uri(engine), "path": str(checkpointed)}
+        say(f"{engine}: adopting {files:,} files")
+        adopted = in_turns(1, {"adopted": Probe(files, "adopt", place)})["adopted"]
+        what = f"{engine}: adopt {files:,} files, {commits:,} commits"
+        results.append(Result(what, "", _told(adopted), None))
+        say(f"{engine}: opening them, in turns with deltalake")
+        results += _compared(engine, files, commits, in_turns(repeat, _probes(place, bare, files, commits)))
     return results
+
+
+def _probes(place: dict[str, Any], bare: Path, files: int, commits: int) -> dict[str, Probe]:
+    predicate = {"predicate": f"id = {files // 2 * IDS_PER_FILE + 7}"}
+    older, share = commits // 2, files // commits
+    path = {"path": place["path"]}
+    return {
+        "newest": Probe(files, "open-ledger", place),
+        "fresh": Probe(files, "open-deltalake", path),
+        "slow": Probe(files, "open-deltalake", {"path": str(bare)}),
+        "older": Probe((older + 1) * share, "open-ledger", {**place, "version": older}),
+        "before": Probe((commits - 1) * share, "open-ledger", {**place, "version": commits - 2}),
+        "found": Probe(1, "prune-ledger", place | predicate),
+        "pruned": Probe(1, "prune-deltalake", path | predicate),
+    }
+
+
+def _compared(engine: str, files: int, commits: int, seen: dict[str, Measured]) -> list[Result]:
+    size = f"{files:,} files"
+    newest = seen["newest"]
+    return [
+        Result(f"deltalake: open {size}, fresh checkpoint", "", _told(seen["fresh"]), None),
+        Result(f"deltalake: open {size}, {commits:,} commits, no checkpoint", "", _told(seen["slow"]), None),
+        Result(f"deltalake: open and prune {size}", "", _told(seen["pruned"]), None),
+        *_opening(engine, size, newest, seen["fresh"], seen["slow"]),
+        _older(engine, commits // 2, commits, seen["older"], newest),
+        _older(engine, commits - 2, commits, seen["before"], newest),
+        _ratio(
+            f"{engine}: files for one selective predicate", _FASTER_PRUNING, seen["found"], seen["pruned"]
+        ),
+    ]
 
 
 def _told(measured: Measured) -> str:
@@ -94,20 +131,11 @@ def _opening(engine: str, size: str, ours: Measured, fresh: Measured, slow: Meas
     ]
 
 
-def _older(
-    engine: str, files: int, commits: int, repeat: int, newest: Measured, place: dict[str, str]
-) -> list[Result]:
-    results = []
-    for version in (commits // 2, commits - 2):
-        wanted = (version + 1) * (files // commits)
-        older = Measured.of(repeat, wanted, "open-ledger", version=version, **place)
-        ratio = older.time.median / newest.time.median
-        results.append(
-            Result(
-                f"{engine}: open at version {version}, the newest being {commits - 1}",
-                f"within {_OLDER_WITHIN:g}x",
-                f"{ratio:.2f}x, {older.time.seconds()}",
-                ratio <= _OLDER_WITHIN,
-            )
-        )
-    return results
+def _older(engine: str, version: int, commits: int, older: Measured, newest: Measured) -> Result:
+    ratio = older.time.median / newest.time.median
+    return Result(
+        f"{engine}: open at version {version}, the newest being {commits - 1}",
+        f"within {_OLDER_WITHIN:g}x",
+        f"{ratio:.2f}x, {older.time.seconds()}",
+        ratio <= _OLDER_WITHIN,
+    )

@@ -42,12 +42,18 @@ def _rate(count: int, work: Callable[[int], None]) -> float:
 
 def one_writer(folder: Path, dbs: Databases, commits: int, repeat: int) -> list[Result]:
     what = f"commits of {_FILES} files, published, a checkpoint every {INTERVAL}"
-    say(f"deltalake: {what}")
-    theirs = Series([_deltalake_rate(folder / f"dl{n}", commits) for n in range(repeat)])
-    results = [Result(f"deltalake: {what}", "", theirs.rate(), None)]
+    results = []
     for engine in dbs.engines:
-        say(f"{engine}: {what}")
-        ours = Series([_ledger_rate(folder, dbs.uri(engine), commits) for _ in range(repeat)])
+        say(f"{engine}: {what}, in turns with deltalake")
+        pairs = [
+            (
+                _deltalake_rate(Path(_new_place(folder)), commits),
+                _ledger_rate(folder, dbs.uri(engine), commits),
+            )
+            for _ in range(repeat)
+        ]
+        theirs, ours = (Series(rates) for rates in zip(*pairs, strict=True))
+        results.append(Result(f"deltalake: {what}", "", theirs.rate(), None))
         results.append(_against_deltalake(f"{engine}: {what}", ours, theirs, _FASTER.get(engine)))
         if engine in _RATE:
             results.append(_against(f"{engine}: {what}, rate", ours, _RATE[engine]))

@@ -54,7 +54,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
 def test_keeping_the_ledger_moves_the_other_files_aside(ledger: Ledger, diverged: Path) -> None:
     theirs = {version: log_file(diverged, version).read_bytes() for version in (3, 4, 5)}
     ledger.repair(diverged, "ledger", dry_run=False, author="me")
-    aside = {int(file.stem): file.read_bytes() for file in (diverged / REPLACED_FOLDER).iterdir()}
+    aside = {int(file.stem): file.read_bytes() for file in (diverged / REPLACED_FOLDER).rglob("*.json")}
     assert aside == theirs, "nothing of theirs is lost"
     files = ["part-00002.parquet", "part-00003.parquet", "part-00004.parquet"]
     assert state_of(ledger, diverged) == (4, files)

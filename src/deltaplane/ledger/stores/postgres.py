@@ -169,8 +169,7 @@ class PostgresStore:
             return cast("psycopg.Connection[Row]", held[key])
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
-            # A machine that vanishes in the midst of a commit must not keep its locks for hours.
-            connection.execute(self._queries.text("notice_dead_clients"))
+            connection.execute(self._queries.text("session_settings"))
         except psycopg.Error as error:
             raise LedgerUnavailable(
                 f"{self._shown}: PostgreSQL does not let us in: {_first_line(error)}. Nothing was changed. "
@@ -268,9 +267,7 @@ class PostgresStore:
 
     @contextmanager
     def writing(self) -> Iterator[_PostgresSession]:
-        with self._session(
-            _WRITER, "BEGIN ISOLATION LEVEL READ COMMITTED", "SET LOCAL synchronous_commit = on"
-        ) as session:
+        with self._session(_WRITER, "BEGIN ISOLATION LEVEL READ COMMITTED") as session:
             yield session
 
     @contextmanager

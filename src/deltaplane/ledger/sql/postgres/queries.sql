@@ -9,9 +9,13 @@ SELECT {table_columns} FROM tables WHERE table_id {among} ORDER BY table_id FOR 
 = ANY (CAST(:keys AS BIGINT[]))
 
 -- name: prunable
+-- One search of the index for each range. The inner LIMIT keeps the planner, which knows nothing of a table just filled, from
+-- reading all intervals of the column instead.
 SELECT b.file_id FROM unnest(CAST(:classes AS BIGINT[]), CAST(:froms AS BIGINT[]), CAST(:tos AS BIGINT[])) AS r (class, lo, hi)
-JOIN file_bounds b ON b.table_id = :table_id AND b.column_id = :column_id AND b.width_class = r.class
-    AND b.lo >= r.lo AND b.lo <= r.hi AND b.hi >= :at_least
+CROSS JOIN LATERAL (SELECT i.file_id FROM file_bounds i
+    WHERE i.table_id = :table_id AND i.column_id = :column_id AND i.width_class = r.class
+        AND i.lo >= r.lo AND i.lo <= r.hi AND i.hi >= :at_least
+    LIMIT :limit) b
 LIMIT :limit
 
 -- name: files_by_id
@@ -45,7 +49,8 @@ LIMIT 1
 -- name: clock
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
--- name: notice_dead_clients
--- The server asks a silent client every ten seconds after thirty, and ends its session after three missed answers.
-SELECT set_config('tcp_keepalives_idle', '30', false), set_config('tcp_keepalives_interval', '10', false),
-    set_config('tcp_keepalives_count', '3', false)
+-- name: session_settings
+-- A commit is on the disk when it is acknowledged, whatever the server's default is. And a machine that vanishes in the midst of
+-- one must not keep its locks for hours: the server asks a silent client, and ends its session after three missed answers.
+SELECT set_config('synchronous_commit', 'on', false), set_config('tcp_keepalives_idle', '30', false),
+    set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false)
