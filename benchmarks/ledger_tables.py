@@ -38,13 +38,10 @@ _COLUMNS = (("id", "long"), ("name", "string"), ("amount", "double"))
 class Databases:
     """Fresh databases of every engine."""
 
-    def __init__(self, folder: Path, server: PostgresServer | None) -> None:
+    def __init__(self, folder: Path, engines: Sequence[str], server: PostgresServer | None) -> None:
+        self.engines = tuple(engines)
         self._folder = folder
         self._server = server
-
-    @property
-    def engines(self) -> tuple[str, ...]:
-        return tuple(engine for engine in ENGINES if engine != "postgres" or self._server)
 
     def uri(self, engine: str) -> str:
         if engine == "postgres":
@@ -58,7 +55,7 @@ def databases(folder: Path, engines: Sequence[str]) -> Iterator[Databases]:
     """The server of PostgreSQL runs with its own defaults: what it acknowledges is on the disk."""
     server = PostgresServer() if "postgres" in engines else None
     try:
-        yield Databases(folder, server)
+        yield Databases(folder, engines, server)
     finally:
         if server is not None:
             server.stop()
