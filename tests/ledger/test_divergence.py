@@ -12,9 +12,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from deltaplane.embedded import write_arrow
-from deltaplane.errors import CorruptLog, LedgerUnavailable, TableFrozen, VersionNotFound
+from deltaplane.errors import CorruptLog, LedgerUnavailable, NotADeltaTable, TableFrozen, VersionNotFound
 from deltaplane.ledger import Ledger, connect
 from ledger.conftest import SCHEMA, add
+from ledger.unpublished import table_behind
 
 
 def log_file(folder: Path, version: int) -> Path:
@@ -167,3 +168,12 @@ def test_sqlite_ledger_whose_file_was_deleted_acknowledges_nothing_more(tmp_path
         (tmp_path / "l.db").unlink()
         with pytest.raises(LedgerUnavailable, match="was deleted while it was open"):
             commit(ledger, 1)
+
+
+def test_table_that_cannot_be_published_does_not_keep_the_others_back(ledger: Ledger, tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        table_behind(ledger, tmp_path, name, 1)
+    shutil.rmtree(tmp_path / "b")
+    with pytest.raises(NotADeltaTable, match="folder is gone"):
+        ledger.publish()
+    assert [log_file(tmp_path / name, 1).exists() for name in ("a", "b", "c")] == [True, False, True]

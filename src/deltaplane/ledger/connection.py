@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from deltaplane.errors import TableAlreadyManaged, TableNotManaged, VersionNotFound
+from deltaplane.errors import DeltaplaneError, TableAlreadyManaged, TableNotManaged, VersionNotFound
 from deltaplane.ledger import history as _history
 from deltaplane.ledger.adopt import Adoption, Progress, adopt_table
 from deltaplane.ledger.alerts import Notifier, Thresholds
@@ -348,11 +348,22 @@ class Ledger:
 
         Returns:
             The newest published version of every table, by its location.
+
+        Raises:
+            StorageError, TableFrozen: A table could not be published, and why. The others were.
         """
         tables = [self._ctx.table(str(path))] if path is not None else self.tables()
-        return {
-            table.location: publish_pending(self._ctx, table) for table in tables if table.state == "managed"
-        }
+        published: dict[str, int] = {}
+        failures: list[Exception] = []
+        for table in tables:
+            if table.state == "managed":
+                try:
+                    published[table.location] = publish_pending(self._ctx, table)
+                except (DeltaplaneError, OSError) as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
+        return published
 
     def status(self) -> LedgerStatus:
         """How far the published log of every table is behind the ledger."""
