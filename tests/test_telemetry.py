@@ -59,7 +59,9 @@ def test_a_commit_gives_spans_with_tables_and_versions(
         tx.commit("s.a", [append(1)])
         tx.commit("s.a", [append(2)])
         tx.commit("s.b", [append(1)])
-    first, second, whole = spans.get_finished_spans()
+    *published, whole = spans.get_finished_spans()
+    # Tables of a group are published at the same time, and either may be the first to end.
+    first, second = sorted(published, key=lambda span: str(shown(span)))
     assert [shown(span) for span in (first, second, whole)] == [
         (
             "deltaplane.ledger.publish",

@@ -62,11 +62,11 @@ def create_table(
                 f"See it with: deltaplane ledger tables"
             )
     storage = ctx.storage(location)
-    if next(iter(storage.list(LOG_FOLDER)), None) is not None:
+    # A name with a leading dot is of a writer at work, or of one that was killed while it looked around.
+    if any(not file.name.startswith(".") for file in storage.list(LOG_FOLDER)):
         raise CommitRefused(
             f"{location}: there is a Delta log at this place already. Nothing was written. Bring the table "
-            f"in with: "
-            f"deltaplane ledger adopt {location}"
+            f"in with: deltaplane ledger adopt {location}"
         )
     prepared = first_commit(
         name or location, schema, partition_by, properties, description, created_time=ctx.clock()
@@ -133,7 +133,8 @@ def _probe(storage: Storage) -> None:
     Raises:
         StorageError: It cannot.
     """
-    path = f"{LOG_FOLDER}/.deltaplane-{uuid.uuid4().hex}"
+    # Named like an unfinished file: the reconciler sweeps it away if we are killed here.
+    path = f"{LOG_FOLDER}/.probe.{uuid.uuid4().hex}.tmp"
     storage.put(path, b"Can a table be created here?")
     storage.delete(path)
 
