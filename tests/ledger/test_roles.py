@@ -375,7 +375,7 @@ def test_the_script_can_be_run_by_an_owner_of_the_database_who_is_no_superuser(
         connection.execute(roles_script().encode())
     made.users["writer"] = new_user(made, "deltaplane_writer")
     with made.open("writer") as ledger:
-        ledger.create(tmp_path / "t", SCHEMA)
+        assert ledger.create(tmp_path / "t", SCHEMA).version == 0
 
 
 # --- the script itself

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -141,12 +142,10 @@ class FileTxnLog:
             VersionNotFound: The log does not hold that version.
         """
         storage = self._storage(path)
-        if version >= 0:
-            try:
+        # Whether the table or only the version is missing, the listing tells.
+        with suppress(FileNotFoundError):
+            if version >= 0:
                 return storage.read(commit_path(version))
-            except FileNotFoundError:
-                # Whether the table or only the version is missing, the listing tells.
-                pass
         newest = segment(read_listing(storage)).version
         raise VersionNotFound(
             f"{storage.root}: the log has no commit of version {version}; the newest is {newest}."
