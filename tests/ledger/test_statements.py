@@ -135,3 +135,24 @@ def test_every_statement_that_is_asked_for_exists() -> None:
 
 def _between(text: str, start: str, end: str) -> str:
     return text.partition(start)[2].partition(end)[0]
+
+
+# What a commit asks by key, and the end of the index search that it must be: a commit to a table of a million
+# files must not go through all of them.
+KEYED = {
+    "end_tombstones": "file_id=?)",
+    "files_by_id": "file_id=?)",
+    "files_by_key": "file_key=?)",
+    "remove_files": "file_id=?)",
+    "supersede_files": "file_id=?)",
+}
+
+
+@pytest.mark.parametrize("name", sorted(KEYED))
+def test_sqlite_finds_files_by_their_keys_without_going_through_the_table(stores: Any, name: str) -> None:
+    text, values = load_queries("sqlite", "colon").ordered(name)
+    with stores("sqlite").reading() as session:
+        plan = session._connection.execute(f"EXPLAIN QUERY PLAN {text}", dict.fromkeys(values)).fetchall()
+    searches = [row[3] for row in plan if "SEARCH" in row[3]]
+    assert len(searches) == 1
+    assert searches[0].endswith(KEYED[name])

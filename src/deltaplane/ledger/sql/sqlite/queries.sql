@@ -13,6 +13,12 @@ WHERE b.table_id = :table_id AND b.column_id = :column_id AND b.width_class = js
     AND b.lo >= json_extract(r.value, '$[1]') AND b.lo <= json_extract(r.value, '$[2]') AND b.hi >= :at_least
 LIMIT :limit
 
+-- name: files_by_key
+-- The keys first: left alone, SQLite goes through all files of the table and looks each of them up in the list.
+SELECT f.file_id, f.path, f.deletion_vector, f.size, f.removed_version, f.tombstone_until
+FROM (SELECT DISTINCT value FROM json_each(:keys)) k CROSS JOIN files f INDEXED BY files_by_key
+WHERE f.table_id = :table_id AND f.file_key = k.value
+
 -- name: files_by_id
 SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
     coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
@@ -33,7 +39,8 @@ SELECT 1 FROM sqlite_master WHERE name = 'schema_versions'
 
 -- name: file_range
 -- Between which ids the files of a table lie; wide reads go through them in chunks.
-SELECT min(file_id), max(file_id) FROM files WHERE table_id = :table_id
+SELECT (SELECT file_id FROM files WHERE table_id = :table_id ORDER BY file_id LIMIT 1),
+    (SELECT file_id FROM files WHERE table_id = :table_id ORDER BY file_id DESC LIMIT 1)
 
 -- name: files_narrow
 SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
