@@ -54,6 +54,8 @@ SPANS = {
     "ledger.verify": "The comparison of a published log with the ledger.",
     "ledger.repair": "A table whose log and ledger are made to agree.",
     "ledger.release": "A table that leaves.",
+    "spark.commit": "One commit of Spark, outside of a transaction, as the ledger takes it.",
+    "spark.transaction": "A transaction of Spark, from its begin to its end.",
 }
 
 
@@ -82,7 +84,15 @@ METRICS: Mapping[str, Metric] = {
     "ledger_checkpoints_total": Metric("counter", "Checkpoints that this process wrote.", _TABLE),
     "ledger_checkpoint_failures_total": Metric("counter", "Checkpoints that failed.", _TABLE),
     "ledger_imports_total": Metric("counter", "Commits of outside writers that were imported.", _TABLE),
+    "ledger_pack_mismatches_total": Metric(
+        "counter", "Reads for which packs did not agree with the commit; rows were read.", _TABLE
+    ),
     "ledger_alerts_total": Metric("counter", "Alerts that were raised.", ("kind",)),
+    "spark_transactions_total": Metric("counter", "Transactions of Spark that ended.", ("outcome",)),
+    "spark_transaction_retries_total": Metric("counter", "Transactions of Spark that lost and ran again."),
+    "spark_staged_bytes_total": Metric("counter", "Bytes of commits that transactions of Spark staged."),
+    "spark_commit_seconds": Metric("histogram", "How long a commit of Spark takes in the ledger."),
+    "spark_transaction_seconds": Metric("histogram", "How long a transaction of Spark lasts."),
     "ledger_commit_seconds": Metric("histogram", "How long a transaction takes, with its publication."),
     "ledger_publish_seconds": Metric("histogram", "How long a publication takes."),
     "ledger_checkpoint_seconds": Metric("histogram", "How long a checkpoint takes."),

@@ -28,7 +28,7 @@ import pyarrow.parquet
 
 from deltaplane import telemetry
 from deltaplane.errors import StorageError
-from deltaplane.ledger import Ledger, adopt, adopting, checkpointing, commit, connect
+from deltaplane.ledger import Ledger, adopt, adopting, checkpointing, commit, connect, packs
 from deltaplane.ledger.migrations import migrate
 from deltaplane.ledger.registry import open_store
 from deltaplane.ledger.uri import parse_uri
@@ -274,6 +274,7 @@ def work(job: Job) -> None:
     trap = Trap(job)
     # A dead holder's lease must not keep the next process of the test waiting.
     checkpointing._LEASE_SECONDS = adopt._LEASE_SECONDS = job.get("lease_seconds", 0.001)
+    packs.STRETCH = job.get("stretch", packs.STRETCH)
     set_traps(trap)
     try:
         if job["scenario"] in _ON_A_DATABASE:

@@ -382,7 +382,7 @@ def test_line_cut_while_the_publication_is_noted_does_not_disturb_the_commit(
     on_private: World, line: Proxy
 ) -> None:
     table = on_private.tables[0]
-    line.before, stop = statement_after("publish.file_written", b"BEGIN")
+    line.before, stop = statement_after("publish.file_written", b"WITH marked")
     with connect(through(on_private, line)) as ledger:
         try:
             result = append(ledger, table, "noted")

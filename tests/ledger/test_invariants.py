@@ -113,7 +113,7 @@ def everybody_wins(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_row_is_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ratify, "write_commit_row", lambda *_: None)
+    patch.setattr(ratify, "commit_rows", lambda *_: ())
 
 
 # 2. Only ratified versions appear, in order and without a gap.

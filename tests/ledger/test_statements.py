@@ -30,8 +30,11 @@ OPTIONAL = [
         ("", "partition_values, "), ("", "coalesce(deletion_vector, '') AS deletion_vector, ")
     )
 ]
-# No statement but a part of others: which numbers are meant.
-FRAGMENTS = {"among"}
+# No statements but parts of others.
+FRAGMENTS = {
+    "among": "SELECT 1 FROM tables WHERE table_id {}",
+    "column_list": "SELECT {} FROM pruning_columns i",
+}
 # Prepared for settings that can be changed later; nothing asks for them yet.
 NOT_ASKED_YET = {"leases"}
 
@@ -75,7 +78,7 @@ def test_a_statement_is_accepted_by_its_database(stores: Any, engine: str, name:
         text, values = queries.ordered(name, optional)
         assert "{" not in text
         if name in FRAGMENTS:
-            text = f"SELECT 1 FROM tables WHERE table_id {text}"
+            text = FRAGMENTS[name].format(text)
         prepare(stores(engine), text, values)
 
 

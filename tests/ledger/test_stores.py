@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 import pytest
 
@@ -15,6 +16,7 @@ from deltaplane.errors import ConfigError, LedgerError, LedgerUnavailable
 from deltaplane.ledger import Ledger, connect
 from deltaplane.ledger.registry import open_store, registered_stores
 from deltaplane.ledger.stores.base import ConnectionLost
+from deltaplane.ledger.stores.duckdb import _with_literals
 from deltaplane.ledger.stores.postgres import PostgresStore
 from deltaplane.ledger.uri import parse_uri
 from ledger.conftest import SCHEMA, add
@@ -165,3 +167,47 @@ def test_many_rows_go_to_postgresql_by_copy(
     tables = [statement.split()[1] for statement in copied]
     assert tables == ["files", "file_bounds"]
     assert all(statement.endswith("FROM STDIN") for statement in copied)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        0,
+        -1,
+        2**31,
+        -(2**31),
+        2**63 - 1,
+        -(2**63),
+        "",
+        "it's 'quoted' \\ \" $value :value %s ü\n",
+        "x" * 5000,
+        b"\0\xff",
+        True,
+        1.5,
+    ],
+)
+def test_values_reach_duckdb_as_they_are(value: object) -> None:
+    text, others = _with_literals("SELECT $value, $value", {"value": value})
+    with duckdb.connect() as connection:
+        assert connection.execute(text, others).fetchone() == (value, value)
+
+
+def test_a_noted_publication_never_takes_the_newest_version_back(ledger: Ledger, tmp_path: Path) -> None:
+    """Two publishers may finish in either order."""
+    table = str(tmp_path / "t")
+    ledger.create(table, SCHEMA)
+    for number in range(3):
+        with ledger.transaction() as transaction:
+            transaction.commit(table, [add(number)])
+    context = ledger.context
+    number = context.table(table).table_id
+    with context.store.writing() as session:
+        session.run("unpublish", table_id=number, version=1)
+        session.run("set_published", table_id=number, version=0)
+    context.store.note_published(number, 3, 3, 1003)
+    context.store.note_published(number, 1, 2, 1002)
+    with context.store.reading() as session:
+        noted = [session.row("publication", table_id=number, version=v) for v in (1, 2, 3)]
+    assert [row[3] for row in noted if row] == [1002, 1002, 1003]
+    assert context.table(table).published_version == 3

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlglot.dialects.spark import Spark
 
 from deltaplane.errors import PredicateError
+from deltaplane.log import predicate_sql
 from deltaplane.log.bounds import bounds_of, comparable_columns, stab_ranges, width_class
 from deltaplane.log.matching import Columns, FileFacts, may_match
 from deltaplane.log.order_keys import INT64_MAX, INT64_MIN, order_key
@@ -511,3 +513,50 @@ def test_files_without_a_matching_row_are_pruned_where_the_statistics_are_exact(
     ]
     text = f"i >= {start} AND i < {start + width}"
     assert kept(text, *rows) == [start <= v < start + width for v in values]
+
+
+SIMPLE = [
+    "id = 5",
+    "  id=-5 ",
+    "id == 007 AND name <> 'x y' and _c1>='a''",
+    "a < 1 AND b <= 2 AND c > 3 AND d >= 4 AND e != 5",
+    "name = ''",
+    "name = 'a%_\"$ü'",
+    "id = 1 AND",
+    "id = 1 OR id = 2",
+    "id = 5L",
+    "id = 5.0",
+    "id = 1 2",
+    "t.id = 1",
+    "`id` = 1",
+    "5 = id",
+    "name = 'a\\\\'",
+    "name = 'a' 'b'",
+    "and = 1",
+    "id = --5",
+    "id = 99999999999999999999999",
+]
+
+
+@pytest.mark.parametrize(
+    "text", SIMPLE + [f"{word} = 1" for word in sorted(Spark.Tokenizer.KEYWORDS) if word.isidentifier()]
+)
+def test_what_is_read_without_the_parser_is_what_the_parser_reads(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def outcome() -> object:
+        try:
+            return parse_predicate(text)
+        except PredicateError as error:
+            return str(error)
+
+    quick = outcome()
+    monkeypatch.setattr(predicate_sql, "_simple", lambda _: None)
+    assert quick == outcome()
+
+
+def test_ordinary_comparisons_do_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predicate_sql.sqlglot, "parse", None)
+    assert parse_predicate("id = 500 AND name >= 'x'") == And(
+        (Compare(("id",), "=", 500), Compare(("name",), ">=", "x"))
+    )

@@ -13,6 +13,7 @@ from deltaplane.ledger.context import Retries
 from deltaplane.ledger.filelog import FileTxnLog
 from deltaplane.ledger.model import CommitResult, HistoryEntry, Lag, ManagedTable
 from deltaplane.ledger.ports import TxnLog, TxnLogCapabilities, TxnLogReader, TxnLogTransaction, TxnLogWriter
+from deltaplane.ledger.read_point import ReadPoint
 from deltaplane.ledger.reconcile import ReconcileReport
 from deltaplane.ledger.release import Released
 from deltaplane.ledger.repair import Repair
@@ -34,6 +35,7 @@ __all__ = [
     "LedgerStatus",
     "ManagedTable",
     "Notifier",
+    "ReadPoint",
     "ReconcileReport",
     "Released",
     "Repair",

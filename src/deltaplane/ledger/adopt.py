@@ -28,6 +28,7 @@ from deltaplane.ledger.load import LOG_FOLDER, DamagedCheckpoint, read_listing
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.outside import OutsideFiles
+from deltaplane.ledger.packs import pack_in_passing
 from deltaplane.ledger.prepare import check_text
 from deltaplane.ledger.publish import commit_content
 from deltaplane.ledger.ratify import write_state
@@ -136,7 +137,9 @@ def _adopt(ctx: Context, location: str, wish: _Wish, progress: Progress) -> Adop
         # The log cannot be taken in: leave nothing behind. Anything else can be gone on with.
         erase_table(ctx, table.table_id)
         raise
-    return _finished(reading, table, wish)
+    adoption = _finished(reading, table, wish)
+    pack_in_passing(ctx, table)
+    return adoption
 
 
 def _forget_begun(ctx: Context, location: str) -> None:

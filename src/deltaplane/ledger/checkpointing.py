@@ -15,6 +15,7 @@ from deltaplane.ledger.context import Context
 from deltaplane.ledger.leases import lease
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, checkpoint_path, last_checkpoint_path
+from deltaplane.ledger.packs import pack_in_passing
 from deltaplane.ledger.snapshot import Snapshot, read_snapshot
 from deltaplane.ledger.storage import Storage
 from deltaplane.ledger.wide import checkpoint_files, checkpoint_tombstones
@@ -49,8 +50,10 @@ def checkpoint_if_due(
         if due <= 0 or due <= table.checkpoint_version:
             return None
         with lease(ctx, f"checkpoint:{table.table_id}", _LEASE_SECONDS) as held:
-            if held and ctx.by_id(table.table_id).checkpoint_version < due:
+            current = ctx.by_id(table.table_id)
+            if held and current.checkpoint_version < due:
                 write_checkpoint(ctx, table, due)
+                pack_in_passing(ctx, current)
                 return due
     except (DeltaplaneError, OSError, pa.ArrowException) as error:
         telemetry.LOGGER.warning("%s: the checkpoint of version %d failed: %s", table.label, due, error)

@@ -26,7 +26,7 @@ from deltaplane.errors import (
 from deltaplane.ledger.authoring import authored_bytes, fixed_reason
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.foreign import notice_foreign_commits
-from deltaplane.ledger.head import Head, head_of, head_questions
+from deltaplane.ledger.head import Head, head_of, head_question
 from deltaplane.ledger.model import CommitResult, ManagedTable, Winner
 from deltaplane.ledger.placing import Lost, Staged, place
 from deltaplane.ledger.prepare import Prepared
@@ -40,13 +40,19 @@ __all__ = ["NewTable", "Request", "commit", "outcome", "raise_conflict"]
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table that begins to exist with the transaction."""
+    """A table that begins to exist with the transaction.
+
+    Attributes:
+        prepared: Its first commit.
+        following: The commits that the same transaction puts on top.
+    """
 
     location: str
     name: str | None
     foreign_commits: str
     allowed_paths: tuple[str, ...]
     prepared: Prepared
+    following: tuple[Prepared, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,24 +166,25 @@ def _attempt(ctx: Context, session: Session, request: Request) -> Landed:
     claimed, locked, *answers = session.ask(
         _claim(ctx, request, "committed"),
         ("lock_tables", {"keys": session.keys(ids)}),
-        *(question for number in ids for question in head_questions(number)),
+        *(head_question(number) for number in ids),
         *(known_question(session, number, firsts[number]) for number in ids),
     )
     if not claimed:
         return _earlier(session, request)
     tables = {row[0]: ManagedTable.from_row(row) for row in locked}
-    states = {number: answers[2 * at : 2 * at + 2] for at, number in enumerate(ids)}
-    known = dict(zip(ids, answers[2 * len(ids) :], strict=True))
+    states = dict(zip(ids, answers[: len(ids)], strict=True))
+    known = dict(zip(ids, answers[len(ids) :], strict=True))
     landed: Landed = {}
     for new in request.creates:
         table = _create(ctx, session, request, new)
         landing = landed[table.table_id] = Landing(table, Head.empty(table))
-        _write(ctx, session, request, Staged(table, new.prepared, -1, True), landing)
+        for prepared in (new.prepared, *new.following):
+            _write(ctx, session, request, Staged(table, prepared, -1, True), landing)
     for staged in request.staged:
         table = _writable(tables, staged)
         number = table.table_id
         if number not in landed:
-            landed[number] = Landing(table, head_of(table, *states[number]))
+            landed[number] = Landing(table, head_of(table, states[number]))
         _write(ctx, session, request, staged, landed[number], known.pop(number, None))
     return landed
 

@@ -26,6 +26,7 @@ from deltaplane.ledger.migrations import check_schema, install
 from deltaplane.ledger.model import HistoryEntry, ManagedTable
 from deltaplane.ledger.ports import TxnLogCapabilities
 from deltaplane.ledger.publish import commit_content, publish_pending
+from deltaplane.ledger.read_point import ReadPoint, read_point
 from deltaplane.ledger.reconcile import ReconcileReport, reconcile, watch
 from deltaplane.ledger.registry import open_store, open_with
 from deltaplane.ledger.release import Released, release_table
@@ -317,6 +318,17 @@ class Ledger:
         """
         table = self._ctx.table(str(path))
         return read_snapshot(self._ctx, table, version_of(self._ctx, table, version, timestamp))
+
+    def read_point(self, at: str | int | datetime | None = None) -> ReadPoint:
+        """The version of every managed table at one moment: now, or any time in the past.
+
+        A group of commits counts as a whole. The point is a small value: store it, send it, read at it with
+        `deltaplane.reading_at`, or hand its versions to another engine's VERSION AS OF.
+
+        Args:
+            at: The moment; left out, now.
+        """
+        return read_point(self._ctx, at)
 
     def history(self, path: Place, limit: int | None = None) -> list[HistoryEntry]:
         """The commits of a table, newest first."""

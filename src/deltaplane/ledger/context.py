@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeVar
 
 from deltaplane.errors import ConfigError, LedgerUnavailable, TableNotManaged
@@ -44,6 +45,12 @@ class Retries:
         time.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - no secret depends on it
 
 
+@lru_cache(maxsize=1)
+def _origin(pid: int) -> str:
+    """Asked for with every commit, and the same until the process forks."""
+    return f"{getpass.getuser()}@{socket.gethostname()}:{pid}"
+
+
 @dataclass
 class Context:
     """The parts of an open ledger."""
@@ -59,7 +66,7 @@ class Context:
     @property
     def origin(self) -> str:
         """Where this process runs, for the audit trail."""
-        return f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+        return _origin(os.getpid())
 
     def storage(self, root: str) -> Storage:
         """The files of a table."""
@@ -77,6 +84,23 @@ class Context:
 
         row = self.repeated(look, f"Looking for the table {wanted}")
         return ManagedTable.from_row(row) if row else None
+
+    def find_location(self, location: str) -> ManagedTable | None:
+        """Look a table up by its canonical location; one that is being adopted is not managed yet.
+
+        It is asked once more when the connection turns out to be broken, and no longer: somebody waits.
+        """
+
+        def look() -> Row | None:
+            with self.store.glance() as session:
+                return session.row("table_by_location", location=location)
+
+        try:
+            row = look()
+        except LedgerUnavailable:
+            row = look()
+        table = ManagedTable.from_row(row) if row else None
+        return None if table is None or table.state == "adopting" else table
 
     def reference(self, table: str) -> str:
         """The name or path meant by whatever a caller may give."""

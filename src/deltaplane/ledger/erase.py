@@ -28,6 +28,7 @@ def erase_table(ctx: Context, table_id: int, *, keep_entry: bool = False) -> Non
 
 def erase_rows(session: Session, table_id: int) -> None:
     """Delete the rows of all versions."""
+    _drop_packs(session, table_id)
     session.run("delete_all_bounds", table_id=table_id)
     session.run("delete_pruning_columns", table_id=table_id)
     session.run("delete_files", table_id=table_id, version=-1)
@@ -46,6 +47,7 @@ def end_segment(session: Session, table_id: int, version: int) -> None:
 
 def erase_versions(session: Session, table_id: int, version: int) -> None:
     """Undo every version from one on: what it added goes, what it removed comes back."""
+    _drop_packs(session, table_id)
     session.run("delete_bounds", table_id=table_id, version=version)
     session.run("delete_pruning_columns_since", table_id=table_id, version=version)
     session.run("delete_files", table_id=table_id, version=version)
@@ -53,3 +55,9 @@ def erase_versions(session: Session, table_id: int, version: int) -> None:
     session.run("revive_tombstones", table_id=table_id, version=version)
     for name in _HISTORIES:
         session.run(f"delete_{name}", table_id=table_id, version=version)
+
+
+def _drop_packs(session: Session, table_id: int) -> None:
+    """Packs go with the rows they were made of, under the lock under which a packer looks at the rows."""
+    session.rows("lock_tables", keys=session.keys([table_id]))
+    session.run("delete_packs", table_id=table_id)

@@ -34,9 +34,10 @@ def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
     if table.state != "managed":
         return 0
     storage = ctx.storage(table.location)
-    _check_pending(ctx, table)
+    newest_is_there = _check_pending(ctx, table)
     if not storage.exists(commit_path(table.head_version + 1)):
-        check_log_present(storage, table)
+        if not newest_is_there:
+            check_log_present(storage, table)
         return 0
     if table.foreign_commits == "refuse" and not _is_ours(ctx, table, table.head_version + 1):
         raise ForeignCommit(
@@ -47,17 +48,20 @@ def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
     return import_foreign_commits(ctx, table)
 
 
-def _check_pending(ctx: Context, table: ManagedTable) -> None:
+def _check_pending(ctx: Context, table: ManagedTable) -> bool:
     """See whether somebody took the place of a version that is ratified and not known to be published.
+
+    Returns:
+        Whether the newest published version was seen in the log.
 
     Raises:
         TableFrozen: So it is.
     """
     storage = ctx.storage(table.location)
-    _check_head(ctx, storage, table)
+    seen = _check_head(ctx, storage, table)
     for version in range(table.published_version + 1, table.head_version + 1):
         if not storage.exists(commit_path(version)):
-            return
+            return seen
         ours = commit_content(ctx, table, version)
         # It may as well be ours: a publication that is under way, or that was interrupted.
         if ours is not None and storage.read(commit_path(version)) != ours:
@@ -67,16 +71,20 @@ def _check_pending(ctx: Context, table: ManagedTable) -> None:
                 f"version {version} in {storage.root}/{commit_path(version)} was written by somebody else, "
                 f"and the ledger had ratified another one",
             )
+    return seen
 
 
-def _check_head(ctx: Context, storage: Storage, table: ManagedTable) -> None:
+def _check_head(ctx: Context, storage: Storage, table: ManagedTable) -> bool:
     """See whether the newest published version is still ours. Its size tells; `verify` compares every byte.
+
+    Returns:
+        Whether it was seen in the log.
 
     Raises:
         TableFrozen: Somebody wrote over it, or cut it off, or another table lies there now.
     """
     if table.published_version < 0 or not table.published_size:
-        return
+        return False
     found = storage.size(commit_path(table.published_version))
     if found is not None and found != table.published_size:
         freeze(
@@ -85,6 +93,7 @@ def _check_head(ctx: Context, storage: Storage, table: ManagedTable) -> None:
             f"version {table.published_version} in {storage.root}/{commit_path(table.published_version)} has "
             f"{found} bytes, and {table.published_size} were published: somebody wrote over it",
         )
+    return found is not None
 
 
 def _is_ours(ctx: Context, table: ManagedTable, version: int) -> bool:

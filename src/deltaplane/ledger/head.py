@@ -8,14 +8,14 @@ from functools import lru_cache
 from typing import cast
 
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.ledger.pruning import PruningColumns, read_pruning_columns
+from deltaplane.ledger.pruning import PruningColumns, parse_pruning_columns
 from deltaplane.ledger.ratify import Totals, Version
 from deltaplane.ledger.stores.base import Question, Row, Session
 from deltaplane.log.actions import Metadata, Protocol
 from deltaplane.log.jsonlines import action_from_dict, parse_json
 from deltaplane.log.properties import in_commit_timestamps_enabled
 
-__all__ = ["Head", "head_of", "head_questions", "parse_metadata", "parse_protocol", "read_head"]
+__all__ = ["Head", "head_of", "head_question", "parse_metadata", "parse_protocol", "read_head"]
 
 
 @lru_cache(maxsize=512)
@@ -77,24 +77,24 @@ class Head:
 
 def read_head(session: Session, table: ManagedTable) -> Head:
     """Read the head of a table; of a table without versions, the empty state."""
-    return head_of(table, *session.ask(*head_questions(table.table_id)))
+    return head_of(table, session.ask(head_question(table.table_id))[0])
 
 
-def head_questions(table_id: int) -> tuple[Question, Question]:
+def head_question(table_id: int) -> Question:
     """What has to be asked about the head of a table, under its lock."""
-    return ("head_state", {"table_id": table_id}), ("pruning_columns", {"table_id": table_id})
+    return "head_state", {"table_id": table_id}
 
 
-def head_of(table: ManagedTable, state: Sequence[Row], columns: Sequence[Row]) -> Head:
-    """The head of a table from the answers to `head_questions`."""
+def head_of(table: ManagedTable, state: Sequence[Row]) -> Head:
+    """The head of a table from the answer to `head_question`."""
     if not state:
         return Head.empty(table)
-    files, size, vectors, timestamp, metadata, protocol = state[0]
+    files, size, vectors, timestamp, metadata, protocol, columns = state[0]
     return Head(
         table,
         Totals(files or 0, size or 0, vectors or 0),
         timestamp,
         parse_metadata(metadata) if metadata else None,
         parse_protocol(protocol) if protocol else None,
-        read_pruning_columns(columns),
+        parse_pruning_columns(columns or "[]"),
     )

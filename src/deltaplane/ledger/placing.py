@@ -59,16 +59,15 @@ def place(
         )
     if staged.exact:
         return Lost(wanted, first, "")
+    ours = f"our {staged.prepared.operation or 'commit'}"
     if not staged.prepared.blind_append:
-        return Lost(
-            wanted, first, "this commit is not a blind append, so it cannot be moved behind the other"
-        )
+        return Lost(wanted, first, f"{ours} is not a blind append, so it cannot be moved behind the other")
     if fixed_reason:
-        return Lost(wanted, first, fixed_reason)
+        return Lost(wanted, first, f"{ours} cannot be moved behind the other: {fixed_reason}")
     for winner in winners:
         reason = _clash(staged.prepared, winner)
         if reason:
-            return Lost(winner.version, winner, reason)
+            return Lost(winner.version, winner, f"{ours} cannot be moved behind it: {reason}")
     return head + 1 + own
 
 

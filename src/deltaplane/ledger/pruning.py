@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltaplane.ledger.stores.base import Row, Session
+from deltaplane.ledger.stores.base import Session
 from deltaplane.log.actions import AddFile, Metadata
 from deltaplane.log.bounds import (
     Bound,
@@ -28,8 +28,8 @@ __all__ = [
     "NO_STATISTICS",
     "IndexedColumn",
     "PruningColumns",
+    "parse_pruning_columns",
     "pruning_columns_of",
-    "read_pruning_columns",
 ]
 
 _CHUNK = 50_000
@@ -58,16 +58,12 @@ class PruningColumns:
         """The columns themselves."""
         return tuple(item.column for item in self.indexed)
 
-    def insert_bounds(
-        self, session: Session, table_id: int, first_file_id: int, adds: Sequence[AddFile]
-    ) -> None:
-        """Put the intervals of new files into the index."""
+    def bounds(self, table_id: int, first_file_id: int, adds: Sequence[AddFile]) -> Iterable[tuple[int, ...]]:
+        """The intervals of new files, as rows of the index."""
         if not self.indexed or not adds:
-            return
-        rows = self._rows(table_id, first_file_id, adds)
-        if len(adds) >= _MANY:
-            rows = self._many_rows(table_id, first_file_id, adds)
-        session.insert("file_bounds", BOUND_COLUMNS, rows)
+            return ()
+        rows = self._many_rows if len(adds) >= _MANY else self._rows
+        return rows(table_id, first_file_id, adds)
 
     def _many_rows(
         self, table_id: int, first_file_id: int, adds: Sequence[AddFile]
@@ -143,11 +139,16 @@ class PruningColumns:
 
 def pruning_columns_of(session: Session, table_id: int) -> PruningColumns:
     """Read the indexed columns of a table."""
-    return read_pruning_columns(session.rows("pruning_columns", table_id=table_id))
+    return _read(session.rows("pruning_columns", table_id=table_id))
 
 
-def read_pruning_columns(rows: Iterable[Row]) -> PruningColumns:
-    """The indexed columns from the answer to `pruning_columns`."""
+@lru_cache(maxsize=512)
+def parse_pruning_columns(text: str) -> PruningColumns:
+    """The indexed columns from a list of their rows; they are the same with every commit."""
+    return _read(sorted(json.loads(text)))
+
+
+def _read(rows: Iterable[Sequence[Any]]) -> PruningColumns:
     return PruningColumns(tuple(IndexedColumn(_column(row[2]), row[1]) for row in rows))
 
 

@@ -20,6 +20,7 @@ from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.ratify import decompress
 from deltaplane.ledger.storage import Storage
+from deltaplane.ledger.stores.base import Question
 from deltaplane.log.actions import Metadata
 
 __all__ = [
@@ -235,18 +236,23 @@ def _mark(ctx: Context, publications: Sequence[Publication]) -> None:
         return
     # In the order of their ids, as whoever commits locks them.
     ordered = sorted(publications, key=lambda publication: publication.table.table_id)
-    with ctx.store.relaxed() as session, session.pipelined(True):
-        for one in ordered:
-            session.run("mark_published", table_id=one.table.table_id, version=one.upto)
-            session.run(
-                "record_published",
-                table_id=one.table.table_id,
-                first=one.first,
-                last=one.upto,
-                now=ctx.clock(),
-            )
+    if len(ordered) == 1:
+        one = ordered[0]
+        ctx.store.note_published(one.table.table_id, one.first, one.upto, ctx.clock())
+    else:
+        with ctx.store.relaxed() as session, session.pipelined(True):
+            for one in ordered:
+                for query, values in _published(ctx, one.table, one.upto):
+                    session.run(query, **values)
     for one in ordered:
         telemetry.step("publish.marked", table=one.table.label, version=one.upto)
+
+
+def _published(ctx: Context, table: ManagedTable, upto: int) -> tuple[Question, Question]:
+    """What is noted of the versions that were missing, up to one that is there."""
+    first = table.published_version + 1
+    seen = {"table_id": table.table_id, "first": first, "last": upto, "now": ctx.clock()}
+    return ("mark_published", {"table_id": table.table_id, "version": upto}), ("record_published", seen)
 
 
 def _record_failure(ctx: Context, table: ManagedTable, version: int, error: Exception) -> None:
@@ -254,14 +260,8 @@ def _record_failure(ctx: Context, table: ManagedTable, version: int, error: Exce
     try:
         with ctx.store.relaxed() as session:
             if version > table.published_version + 1:
-                session.run("mark_published", table_id=table.table_id, version=version - 1)
-                session.run(
-                    "record_published",
-                    table_id=table.table_id,
-                    first=table.published_version + 1,
-                    last=version - 1,
-                    now=ctx.clock(),
-                )
+                for query, values in _published(ctx, table, version - 1):
+                    session.run(query, **values)
             row = session.row("publication", table_id=table.table_id, version=version)
             wait = _backoff_ms(row[0] if row else 0)
             session.run(

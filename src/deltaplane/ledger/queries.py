@@ -17,6 +17,8 @@ TABLE_COLUMNS = (
     "WHERE c.table_id = tables.table_id AND c.version = tables.published_version)"
 )
 _PACKAGE = "deltaplane.ledger.sql"
+_PARTS = ("among", "column_list")
+"""Parts of statements, which every database words in its own way."""
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)")
 _MARKS: dict[str, Callable[[str, int], str]] = {
     "colon": lambda name, _: f":{name}",
@@ -56,7 +58,9 @@ class Queries:
     def _filled(self, name: str, optional: str) -> str:
         text = self._templates[name]
         text = text.replace("{table_columns}", TABLE_COLUMNS).replace("{optional}", optional)
-        return text.replace("{among}", self._templates["among"])
+        for part in _PARTS:
+            text = text.replace(f"{{{part}}}", self._templates[part])
+        return text
 
     def _marked(self, text: str) -> tuple[str, tuple[str, ...]]:
         order: list[str] = []

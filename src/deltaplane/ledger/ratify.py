@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from deltaplane.ledger.model import ACTIVE, ManagedTable
 from deltaplane.ledger.prepare import Prepared
-from deltaplane.ledger.pruning import PruningColumns
-from deltaplane.ledger.stores.base import Question, Row, Session
+from deltaplane.ledger.pruning import BOUND_COLUMNS, PruningColumns
+from deltaplane.ledger.stores.base import NewRows, Question, Row, Session
 from deltaplane.log.actions import (
     Action,
     AddFile,
@@ -147,21 +147,28 @@ def ratify(
     known = _known_files(known_rows, touched)
     # From here on nothing is asked, only written: a small commit goes in one round trip.
     with session.pipelined(len(touched) * max(1, len(columns.indexed)) <= _SMALL):
-        totals, next_file_id = _write_files(session, table, version, before, columns, known)
+        totals, next_file_id = _write_files(session, table, version, before, known)
         write_state(session, table.table_id, version.number, version.prepared.actions)
-        write_commit_row(session, table.table_id, version, totals)
-        session.run(
-            "advance_head", table_id=table.table_id, version=version.number, next_file_id=next_file_id
+        # The database works on the files meanwhile.
+        bounds = columns.bounds(table.table_id, table.next_file_id, version.prepared.adds())
+        head = {"table_id": table.table_id, "version": version.number, "next_file_id": next_file_id}
+        session.together(
+            NewRows("file_bounds", BOUND_COLUMNS, bounds),
+            *commit_rows(table.table_id, version, totals),
+            ("advance_head", head),
         )
     return totals, next_file_id
 
 
 def write_commit_row(session: Session, table_id: int, version: Version, totals: Totals | None) -> None:
     """Write the commit itself; without totals it is history only, and no snapshot can be taken at it."""
-    session.run("insert_commit", **_commit_values(table_id, version, totals))
-    session.run(
-        "insert_publication", table_id=table_id, version=version.number, published_at=version.published_at
-    )
+    session.together(*commit_rows(table_id, version, totals))
+
+
+def commit_rows(table_id: int, version: Version, totals: Totals | None) -> tuple[Question, ...]:
+    """The rows by which a version exists, and by which it is known to be published or not."""
+    publication = {"table_id": table_id, "version": version.number, "published_at": version.published_at}
+    return ("insert_commit", _commit_values(table_id, version, totals)), ("insert_publication", publication)
 
 
 def _commit_values(table_id: int, version: Version, totals: Totals | None) -> dict[str, Any]:
@@ -261,7 +268,6 @@ def _write_files(
     table: ManagedTable,
     version: Version,
     before: Totals,
-    columns: PruningColumns,
     known: defaultdict[FileKey, list[_Known]],
 ) -> tuple[Totals, int]:
     adds, removes = version.prepared.adds(), version.prepared.removes()
@@ -274,7 +280,6 @@ def _write_files(
     first = table.next_file_id
     if rows:
         session.insert("files", FILE_COLUMNS, _numbered(rows, first))
-    columns.insert_bounds(session, table.table_id, first, adds)
     totals = Totals(
         before.num_files + len(adds) - len(gone),
         before.size_bytes + sum(a.size for a in adds) - sum(k.size for k in gone),

@@ -11,7 +11,7 @@ from deltaplane.ledger.erase import erase_rows
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.publish import publish_pending
 
-__all__ = ["Released", "release_table"]
+__all__ = ["Released", "forget_table", "release_table"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,15 @@ def release_table(
             if _forgotten(ctx, current, author):
                 telemetry.step("release.done", table=table.label)
                 return Released(current.location, current.head_version)
+
+
+def forget_table(ctx: Context, table: ManagedTable, reason: str) -> None:
+    """Forget a table that was deleted: there is nothing left to publish."""
+    with ctx.store.writing() as session:
+        if session.rows("lock_tables", keys=session.keys([table.table_id])):
+            erase_rows(session, table.table_id)
+            session.run("delete_table", table_id=table.table_id)
+            ctx.audit(session, "release", table.location, None, f"at version {table.head_version}: {reason}")
 
 
 def _forgotten(ctx: Context, table: ManagedTable, author: str | None) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from deltaplane.ledger.activefiles import Wanted, read_files
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.pruning import NO_STATISTICS, IndexedColumn, pruning_columns_of
@@ -23,10 +25,9 @@ a scan.
 """
 
 
-def select_files(
-    ctx: Context, table: ManagedTable, version: int, metadata: Metadata, predicate: Any
-) -> pa.Table:
+def select_files(ctx: Context, everything: Wanted, metadata: Metadata, predicate: Any) -> pa.Table:
     """The active files that cannot be ruled out."""
+    table, version = everything.table, everything.version
     wanted = parse_predicate(predicate)
     every = comparable_columns(metadata.schema_string, metadata.partition_columns)
     ranges = prunable_ranges(wanted, every)
@@ -40,9 +41,7 @@ def select_files(
             )
             found = files_table([_batch(rows)])
     if found is None:
-        optional = "partition_values, coalesce(deletion_vector, '') AS deletion_vector, "
-        reader = ctx.store.arrow("files_narrow", optional=optional, table_id=table.table_id, version=version)
-        found = files_table(reader)
+        found = read_files(ctx, replace(everything, partitioned=True, vectors=True))
     return found.filter(keep_mask(found, wanted, every))
 
 

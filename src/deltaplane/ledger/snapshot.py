@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from deltaplane.errors import VersionNotFound
+from deltaplane.ledger.activefiles import Wanted, read_files
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.head import parse_metadata, parse_protocol
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.selecting import select_files
 from deltaplane.ledger.stores.base import Session
 from deltaplane.ledger.times import clock_text, to_ms
-from deltaplane.ledger.wide import files_table
 from deltaplane.log.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 
 __all__ = ["Predicate", "Snapshot", "read_snapshot", "version_of"]
@@ -130,7 +130,8 @@ def read_snapshot(ctx: Context, table: ManagedTable, version: int) -> Snapshot:
             domain_map(session, table.table_id, version),
         )
     num_files, size_bytes, vectors = (totals[1], totals[2], totals[3]) if totals else (0, 0, 0)
-    partitioned = bool(metadata.partition_columns)
+    counted = num_files if totals else None
+    wanted = Wanted(table, version, counted, size_bytes, bool(metadata.partition_columns), bool(vectors))
     return Snapshot(
         table.location,
         version,
@@ -141,7 +142,7 @@ def read_snapshot(ctx: Context, table: ManagedTable, version: int) -> Snapshot:
         size_bytes,
         apps,
         domains,
-        lambda predicate: _files_of(ctx, table, version, metadata, partitioned, bool(vectors), predicate),
+        lambda predicate: _files_of(ctx, wanted, metadata, predicate),
         lambda: _records_of(ctx, table, version),
     )
 
@@ -166,22 +167,10 @@ def domain_map(session: Session, table_id: int, version: int) -> dict[str, Domai
     return {row[0]: DomainMetadata(row[0], row[1]) for row in rows}
 
 
-def _files_of(
-    ctx: Context,
-    table: ManagedTable,
-    version: int,
-    metadata: Metadata,
-    partitioned: bool,
-    vectors: bool,
-    predicate: Predicate | None,
-) -> pa.Table:
+def _files_of(ctx: Context, wanted: Wanted, metadata: Metadata, predicate: Predicate | None) -> pa.Table:
     if predicate is not None:
-        return select_files(ctx, table, version, metadata, predicate)
-    optional = ("partition_values, " if partitioned else "") + (
-        "coalesce(deletion_vector, '') AS deletion_vector, " if vectors else ""
-    )
-    reader = ctx.store.arrow("files_narrow", optional=optional, table_id=table.table_id, version=version)
-    return files_table(reader)
+        return select_files(ctx, wanted, metadata, predicate)
+    return read_files(ctx, wanted)
 
 
 def _records_of(ctx: Context, table: ManagedTable, version: int) -> int | None:

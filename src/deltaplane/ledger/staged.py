@@ -12,7 +12,7 @@ from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER
 
-__all__ = ["STAGED_FOLDER", "staged_path", "sweep_staged"]
+__all__ = ["STAGED_FOLDER", "open_staged", "staged_path", "sweep_staged"]
 
 STAGED_FOLDER = f"{LOG_FOLDER}/_staged_commits"
 _OURS = re.compile(r"\d{20}\.dp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
@@ -41,3 +41,15 @@ def sweep_staged(ctx: Context, table: ManagedTable, older_than_ms: int) -> tuple
         storage.delete(f"{STAGED_FOLDER}/{file.name}")
         removed.append(file.name)
     return tuple(removed)
+
+
+def open_staged(ctx: Context, table: ManagedTable) -> list[str]:
+    """The ids of transactions that have staged commits for a table and have not ended, oldest first."""
+    found: dict[str, int] = {}
+    for file in ctx.storage(table.location).list(STAGED_FOLDER):
+        ours = _OURS.fullmatch(file.name)
+        if ours is not None:
+            found[ours[1]] = min(file.modified_ms, found.get(ours[1], file.modified_ms))
+    with ctx.store.reading() as session:
+        ended = [name for name in found if session.row("transaction_by_id", transaction_id=name)]
+    return sorted(found.keys() - set(ended), key=found.__getitem__)

@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["FILES_SCHEMA", "VECTOR_TYPE", "checkpoint_files", "checkpoint_tombstones", "files_table"]
+__all__ = [
+    "FILES_SCHEMA",
+    "VECTOR_TYPE",
+    "checkpoint_files",
+    "checkpoint_tombstones",
+    "completed_batch",
+    "files_batch",
+    "files_table",
+]
 
 VECTOR_TYPE = pa.struct(
     [
@@ -40,10 +48,11 @@ FILES_SCHEMA = pa.schema(
 
 def files_table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
     """The active files as people read them; columns that a statement left out are empty."""
-    return pa.Table.from_batches([_files_batch(batch) for batch in batches], FILES_SCHEMA)
+    return pa.Table.from_batches([files_batch(batch) for batch in batches], FILES_SCHEMA)
 
 
-def _files_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def files_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of a statement as people read it."""
     rows = batch.num_rows
     names = batch.schema.names
     values = _maps(batch["partition_values"]) if "partition_values" in names else _empty_maps(rows)
@@ -64,6 +73,14 @@ def _files_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         ],
         schema=FILES_SCHEMA,
     )
+
+
+def completed_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch with the columns of `FILES_SCHEMA` and no others; those that it does not have are empty."""
+    rows, names = batch.num_rows, batch.schema.names
+    empty = {"partition_values": _empty_maps(rows), "deletion_vector": pa.nulls(rows, VECTOR_TYPE)}
+    columns = [batch[name] if name in names else empty[name] for name in FILES_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(columns, schema=FILES_SCHEMA)
 
 
 def _string(column: pa.Array) -> pa.Array:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Tokenizer
 
 from deltaplane.errors import PredicateError
 from deltaplane.log.bounds import successor
@@ -48,12 +50,22 @@ _UNDERSTOOD = frozenset(("this", "expression", "expressions", "low", "high"))
 _CONDITIONS = (exp.Condition, exp.Predicate, exp.Func)
 
 
+_SIGNS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_TEST = re.compile(r"\s*([A-Za-z_]\w*)\s*(==|=|<>|!=|<=|>=|<|>)\s*(?:(-?\d+)|'([^'\\\n]*)')\s*", re.ASCII)
+# Words of Spark's own that are no words of SQL; as a name they need quotes.
+_SPARK_WORDS = frozenset(("DECLARE", "MINUS", "REFRESH", "SERDEPROPERTIES"))
+_AND = re.compile(r"\bAND\b", re.ASCII | re.IGNORECASE)
+
+
 def parse_sql(text: str) -> Predicate:
     """Read a condition, such as "day >= DATE '2024-01-01' AND region IN ('eu', 'us')".
 
     Raises:
         PredicateError: The text is not one condition.
     """
+    simple = _simple(text)
+    if simple is not None:
+        return simple
     try:
         parsed = sqlglot.parse(text, dialect="spark")
     except (SqlglotError, RecursionError) as error:
@@ -62,6 +74,26 @@ def parse_sql(text: str) -> Predicate:
     if not isinstance(found, _CONDITIONS):
         raise PredicateError(_refusal(text, "it is not one condition"))
     return _build(found, False)
+
+
+def _simple(text: str) -> Predicate | None:
+    """Comparisons of columns with numbers and texts, joined by AND: loading the dialect takes longer than
+    finding the files. None for everything else.
+    """
+    tests: list[Predicate] = []
+    position = 0
+    while found := _TEST.match(text, position):
+        name, sign, number, word = found.groups()
+        if name.upper() in Tokenizer.KEYWORDS or name.upper() in _SPARK_WORDS:
+            return None
+        tests.append(Compare((name,), _SIGNS[sign], word if number is None else int(number)))
+        if found.end() == len(text):
+            return all_of(tests) if len(tests) > 1 else tests[0]
+        joined = _AND.match(text, found.end())
+        if joined is None:
+            return None
+        position = joined.end()
+    return None
 
 
 def _refusal(text: str, cause: str) -> str:

@@ -99,7 +99,8 @@ FROM commits WHERE table_id = :table_id AND version = :version
 -- What the next commit builds on, in one round trip.
 SELECT c.num_files, c.size_bytes, c.num_vectors, c.commit_timestamp,
     (SELECT m.content FROM metadata m WHERE m.table_id = c.table_id ORDER BY m.version DESC LIMIT 1),
-    (SELECT p.content FROM protocols p WHERE p.table_id = c.table_id ORDER BY p.version DESC LIMIT 1)
+    (SELECT p.content FROM protocols p WHERE p.table_id = c.table_id ORDER BY p.version DESC LIMIT 1),
+    (SELECT {column_list} FROM pruning_columns i WHERE i.table_id = c.table_id)
 FROM tables t JOIN commits c ON c.table_id = t.table_id AND c.version = t.head_version WHERE t.table_id = :table_id
 
 -- name: winners
@@ -116,6 +117,16 @@ WHERE table_id = :table_id AND version BETWEEN :first AND :last ORDER BY version
 
 -- name: commit_hashes
 SELECT version, sha256, content_size FROM commits WHERE table_id = :table_id AND version >= :first ORDER BY version
+
+-- name: versions_at_moment
+-- Commits of one transaction count at one moment, whenever each of them was written.
+SELECT c.table_id, max(c.version) FROM commits c LEFT JOIN transactions x ON x.transaction_id = c.transaction_id
+WHERE coalesce(x.committed_at, c.commit_timestamp) <= :moment AND c.num_files IS NOT NULL
+GROUP BY c.table_id
+
+-- name: groups_after_moment
+SELECT x.transaction_id, c.table_id, c.version FROM transactions x JOIN commits c ON c.transaction_id = x.transaction_id
+WHERE x.table_count > 1 AND x.committed_at > :moment AND x.committed_at <= :moment + 86400000
 
 -- name: version_at
 -- Versions of which only the commit is known have no state.
@@ -210,6 +221,53 @@ UPDATE files SET tombstone_until = :version WHERE table_id = :table_id AND file_
 -- What most readers ask for; other columns cost time per million rows, so they are left out where a table has none.
 SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
 FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+
+-- name: files_between
+-- The same for a part of the files.
+SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
+FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+    AND added_version <= :version AND removed_version > :version
+
+-- name: pack_ranges
+SELECT first_file, beyond_file, first_added, last_added, num_rows FROM file_packs
+WHERE table_id = :table_id ORDER BY first_file
+
+-- name: pack_contents
+SELECT first_file, beyond_file, first_added, last_added, num_rows, content FROM file_packs
+WHERE table_id = :table_id AND first_added <= :version ORDER BY first_file
+
+-- name: gone_files
+-- Which files of a stretch are not active any more at a version.
+SELECT file_id FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+    AND removed_version <= :version AND removed_version < 9223372036854775807
+
+-- name: gone_counts
+-- How many files went, for every so many ids.
+SELECT file_id / :width, count(*) FROM files WHERE table_id = :table_id AND removed_version < 9223372036854775807
+GROUP BY 1
+
+-- name: pack_rows
+-- What goes into a pack: all that were ever in the stretch, gone or not.
+SELECT file_id, added_version, path, size, modification_time, partition_values,
+    coalesce(deletion_vector, '') AS deletion_vector, coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
+FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+ORDER BY file_id
+
+-- name: stretch_totals
+SELECT count(*), coalesce(sum(size), 0) FROM files
+WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+
+-- name: insert_pack
+-- Two may pack the same stretch at once; what they make of it is the same.
+INSERT INTO file_packs (table_id, first_file, beyond_file, first_added, last_added, num_rows, content)
+VALUES (:table_id, :first_file, :beyond_file, :first_added, :last_added, :num_rows, :content)
+ON CONFLICT DO NOTHING
+
+-- name: delete_pack
+DELETE FROM file_packs WHERE table_id = :table_id AND first_file = :first_file
+
+-- name: delete_packs
+DELETE FROM file_packs WHERE table_id = :table_id
 
 -- name: files_full
 -- What a checkpoint holds, in an order of its own so that the same state gives the same bytes.

@@ -9,17 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from deltaplane.errors import LedgerUnavailable
 
-__all__ = ["ConnectionLost", "Question", "Row", "Session", "Store", "WriteContention"]
+__all__ = ["ConnectionLost", "NewRows", "Question", "Row", "Session", "Store", "WriteContention"]
 
 Row = tuple[Any, ...]
 Question = tuple[str, Mapping[str, Any]]
 """A named statement and its values."""
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Rows that are to be put into a table."""
+
+    table: str
+    columns: Sequence[str]
+    rows: Iterable[Sequence[Any]]
 
 
 class ConnectionLost(LedgerUnavailable):
@@ -57,6 +67,13 @@ class Session(Protocol):
         """Put many rows into a table, in the fastest way that the database has."""
         ...
 
+    def together(self, *writes: Question | NewRows) -> None:
+        """Write several things that do not touch each other's rows: as one statement, where the database can.
+
+        As inside `pipelined`, a failure may come to light only later.
+        """
+        ...
+
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         """Send what is written inside without waiting for each answer, where the database can do that.
 
@@ -92,6 +109,10 @@ class Store(Protocol):
         """Like `writing`, for notes that may be lost in a power failure because they can be found out
         again.
         """
+        ...
+
+    def note_published(self, table_id: int, first: int, last: int, now: int) -> None:
+        """Write down that versions of a table are published, in a transaction of its own like `relaxed`."""
         ...
 
     def reading(self) -> AbstractContextManager[Session]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,13 +18,16 @@ import pyarrow as pa
 
 from deltaplane.errors import LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
-from deltaplane.ledger.stores.base import Question, Row, WriteContention
+from deltaplane.ledger.stores.base import NewRows, Question, Row, WriteContention
 from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["DuckdbStore"]
 
 _APPEND_FROM = 50  # from here on an Arrow batch beats a text
 _BATCH_ROWS = 65_536
+_SHORT = 2_000  # longer texts are handed over as values
+_INT32 = 2**31
+_VALUE = re.compile(r"\$([a-z_][a-z_0-9]*)")
 
 
 # One lock for each file, so that all ledgers of this process that are open on it take turns at writing.
@@ -45,7 +49,8 @@ class _DuckdbSession:
         self._queries = queries
 
     def _execute(self, query: str, values: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
-        return self._cursor.execute(self._queries.text(query), dict(values))
+        text, others = _with_literals(self._queries.text(query), values)
+        return self._cursor.execute(text, others)
 
     def rows(self, query: str, **values: Any) -> list[Row]:
         return self._execute(query, values).fetchall()
@@ -79,6 +84,13 @@ class _DuckdbSession:
         self._cursor.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")  # noqa: S608
         self._cursor.unregister("incoming")
 
+    def together(self, *writes: Question | NewRows) -> None:
+        for write in writes:
+            if isinstance(write, NewRows):
+                self.insert(write.table, write.columns, write.rows)
+            else:
+                self.run(write[0], **write[1])
+
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
@@ -88,6 +100,28 @@ class _DuckdbSession:
     def keys(self, values: Sequence[int]) -> str:
         # As text: the driver looks for numpy at every value of a list.
         return str(list(values))
+
+
+def _with_literals(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A statement with its small values in it, and the values that are left.
+
+    The driver looks for numpy at every value that it is given, which takes longer than most statements.
+    """
+    literals = {name: _literal(value) for name, value in values.items()}
+    filled = _VALUE.sub(lambda found: literals.get(found[1]) or found[0], text)
+    return filled, {name: value for name, value in values.items() if literals[name] is None}
+
+
+def _literal(value: Any) -> str | None:
+    if value is None:
+        return "NULL"
+    if type(value) is int:
+        # Larger numbers, and the least one, would be of a wider type.
+        return f"({value})" if abs(value) < _INT32 else f"CAST({value} AS BIGINT)"
+    if type(value) is str and len(value) <= _SHORT and "\0" not in value:
+        quoted = value.replace("'", "''")
+        return f"'{quoted}'"
+    return None
 
 
 class DuckdbStore:
@@ -173,6 +207,11 @@ class DuckdbStore:
         with self.writing() as session:
             yield session
 
+    def note_published(self, table_id: int, first: int, last: int, now: int) -> None:
+        with self.relaxed() as session:
+            session.run("mark_published", table_id=table_id, version=last)
+            session.run("record_published", table_id=table_id, first=first, last=last, now=now)
+
     @contextmanager
     def reading(self) -> Iterator[_DuckdbSession]:
         with self._session() as session:
@@ -192,12 +231,13 @@ class DuckdbStore:
         if self._root is None and not Path(self._path).exists():
             # Looking must not make a file.
             return False
-        cursor = self._cursor()
-        found = cursor.execute(
-            "SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'"
-        ).fetchone()
-        cursor.close()
-        return found is not None
+        with self._cursor() as cursor:
+            try:
+                # The list of tables would tell as well, and takes longer: it looks into every one of them.
+                cursor.execute("SELECT 1 FROM schema_versions LIMIT 0")
+            except duckdb.CatalogException:
+                return False
+        return True
 
     def now(self) -> int:
         return time.time_ns() // 1_000_000

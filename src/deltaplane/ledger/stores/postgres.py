@@ -11,6 +11,7 @@ import select
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from typing import Any, cast
 
 import adbc_driver_postgresql.dbapi
@@ -21,7 +22,7 @@ import pyarrow as pa
 
 from deltaplane.errors import ConfigError, LedgerError, LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
-from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, WriteContention
+from deltaplane.ledger.stores.base import ConnectionLost, NewRows, Question, Row, WriteContention
 from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["PostgresStore"]
@@ -102,23 +103,33 @@ class _PostgresSession:
         return [cursor.fetchall() for cursor in cursors]
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        target = f"{table} ({', '.join(columns)})"
-        content = list(rows)
-        if not content:
-            return
-        if len(content) <= _FEW:
-            # One statement with one value: COPY takes three round trips, and cannot be pipelined.
-            text = f"INSERT INTO {target} SELECT {', '.join(columns)} "
-            listed = json.dumps([dict(zip(columns, row, strict=True)) for row in content], ensure_ascii=False)
-            source = f"FROM json_populate_recordset(CAST(NULL AS {table}), CAST(%s AS json))"
-            self._connection.execute(text + source, [listed])
-            return
+        self.together(NewRows(table, columns, rows))
+
+    def together(self, *writes: Question | NewRows) -> None:
+        parts: list[_Write] = []
+        for write in writes:
+            if not isinstance(write, NewRows):
+                parts.append((self._queries.text(write[0]), write[1]))
+                continue
+            content = list(write.rows)
+            if len(content) > _FEW:
+                self._copy(write.table, write.columns, content)
+            elif content:
+                # As one value: COPY takes three round trips, and cannot be pipelined.
+                listed = [dict(zip(write.columns, row, strict=True)) for row in content]
+                text = _insert_text(write.table, tuple(write.columns))
+                parts.append((text, {"listed": json.dumps(listed, ensure_ascii=False)}))
+        if parts:
+            text = _chained(tuple(text for text, _ in parts))
+            self._connection.execute(text, _numbered_values(parts))
+
+    def _copy(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         self._settle()
         with (
             self._connection.cursor() as cursor,
-            cursor.copy(f"COPY {target} FROM STDIN") as copy,
+            cursor.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy,
         ):
-            for row in content:
+            for row in rows:
                 copy.write_row(row)
 
     @contextmanager
@@ -135,8 +146,38 @@ class _PostgresSession:
         self._settle()
         self._connection.execute(text)
 
-    def keys(self, values: Sequence[int]) -> list[int]:
-        return list(values)
+    def keys(self, values: Sequence[int]) -> str:
+        # As text: the driver looks at every value of a list.
+        return f"{{{','.join(map(str, values))}}}"
+
+
+_Write = tuple[str, Mapping[str, Any]]
+"""The text of a statement and its values."""
+_VALUE = re.compile(r"%\((\w+)\)s")
+
+
+@lru_cache
+def _insert_text(table: str, columns: tuple[str, ...]) -> str:
+    names = ", ".join(columns)
+    source = f"json_populate_recordset(CAST(NULL AS {table}), CAST(%(listed)s AS json))"
+    return f"INSERT INTO {table} ({names}) SELECT {names} FROM {source}"  # noqa: S608 - names of ours
+
+
+def _numbered(texts: tuple[str, ...]) -> list[str]:
+    """The statements with names for their values that no two of them share."""
+    return [_VALUE.sub(rf"%(\1_{number})s", text) for number, text in enumerate(texts)]
+
+
+def _numbered_values(writes: Sequence[_Write]) -> dict[str, Any]:
+    return {f"{name}_{number}": v for number, (_, given) in enumerate(writes) for name, v in given.items()}
+
+
+@lru_cache
+def _chained(texts: tuple[str, ...]) -> str:
+    """One statement that does what all of them do; none of them sees what another wrote."""
+    *others, last = _numbered(texts)
+    parts = ", ".join(f"w{number} AS ({text})" for number, text in enumerate(others))
+    return f"WITH {parts} {last}" if parts else last
 
 
 class PostgresStore:
@@ -207,10 +248,12 @@ class PostgresStore:
         session = _PostgresSession(connection, self._queries)
         committing = False
         try:
-            session.begin(*first)
+            if first:
+                session.begin(*first)
             yield session
-            committing = True
-            session.commit()
+            if first:
+                committing = True
+                session.commit()
         except BaseException as error:
             alive = self._abort(connection, session)
             if isinstance(error, _RETRYABLE):
@@ -274,6 +317,11 @@ class PostgresStore:
     def relaxed(self) -> Iterator[_PostgresSession]:
         with self._session(_WRITER, "BEGIN", "SET LOCAL synchronous_commit = off") as session:
             yield session
+
+    def note_published(self, table_id: int, first: int, last: int, now: int) -> None:
+        # A statement by itself is a transaction: one round trip in place of five statements.
+        with self._session(_WRITER) as session:
+            session.run("note_published", table_id=table_id, first=first, last=last, now=now)
 
     @contextmanager
     def reading(self) -> Iterator[_PostgresSession]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from deltaplane.errors import LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
-from deltaplane.ledger.stores.base import Question, Row, WriteContention
+from deltaplane.ledger.stores.base import NewRows, Question, Row, WriteContention
 from deltaplane.ledger.stores.sqlite_wide import column_names, packed_batch, row_batches
 from deltaplane.ledger.uri import LedgerUri
 
@@ -53,6 +53,13 @@ class _SqliteSession:
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         marks = ", ".join("?" * len(columns))
         self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+
+    def together(self, *writes: Question | NewRows) -> None:
+        for write in writes:
+            if isinstance(write, NewRows):
+                self.insert(write.table, write.columns, write.rows)
+            else:
+                self.run(write[0], **write[1])
 
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         return nullcontext()
@@ -198,6 +205,11 @@ class SqliteStore:
         with self._session("relaxed", "BEGIN IMMEDIATE") as session:
             yield session
 
+    def note_published(self, table_id: int, first: int, last: int, now: int) -> None:
+        with self.relaxed() as session:
+            session.run("mark_published", table_id=table_id, version=last)
+            session.run("record_published", table_id=table_id, first=first, last=last, now=now)
+
     @contextmanager
     def reading(self) -> Iterator[_SqliteSession]:
         with self._session("writing", "BEGIN") as session:
@@ -229,14 +241,17 @@ class SqliteStore:
         first, last = connection.execute(query, {"table_id": values["table_id"]}).fetchone()
         if first is None:
             return
-        bounds = {"first_file": 0, "beyond_file": 0}
-        names = column_names(connection, text, {**values, **bounds})
+        first = max(first, values.get("first_file", first))
+        beyond = min(last + 1, values.get("beyond_file", last + 1))
+        if first >= beyond:
+            return
+        names = column_names(connection, text, {**values, "first_file": 0, "beyond_file": 0})
 
         def chunk(start: int) -> pa.RecordBatch:
-            part = {**values, "first_file": start, "beyond_file": start + _CHUNK}
+            part = {**values, "first_file": start, "beyond_file": min(start + _CHUNK, beyond)}
             return packed_batch(self._connection("wide"), text, names, part)
 
-        starts = range(first, last + 1, _CHUNK)
+        starts = range(first, beyond, _CHUNK)
         if len(starts) == 1:
             yield chunk(first)
             return

@@ -20,12 +20,19 @@ __all__ = ["column_names", "packed_batch", "row_batches"]
 
 _NUMBERS = frozenset(
     (
+        "added_version",
         "base_row_id",
+        "beyond_file",
         "default_row_commit_version",
         "deletion_timestamp",
+        "file_id",
         "file_key",
+        "first_added",
+        "first_file",
+        "last_added",
         "modification_time",
         "num_records",
+        "num_rows",
         "size",
     )
 )
@@ -63,6 +70,8 @@ def _packed(name: str) -> str:
 
 
 def _kind(name: str) -> pa.DataType:
+    if name == "content":
+        return pa.binary()
     return pa.int64() if name in _NUMBERS else pa.string()
 
 

@@ -8,6 +8,10 @@ SELECT {table_columns} FROM tables WHERE table_id {among} ORDER BY table_id FOR 
 -- Never a join: without statistics of a table just filled the planner would compare every key with every row.
 = ANY (CAST(:keys AS BIGINT[]))
 
+-- name: column_list
+-- The rows of pruning_columns as one text, in any order.
+CAST(json_agg(json_build_array(i.column_id, i.since_version, i.definition)) AS TEXT)
+
 -- name: prunable
 -- One search of the index for each range. The inner LIMIT keeps the planner, which knows nothing of a table just filled, from
 -- reading all intervals of the column instead.
@@ -54,3 +58,15 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 -- one must not keep its locks for hours: the server asks a silent client, and ends its session after three missed answers.
 SELECT set_config('synchronous_commit', 'on', false), set_config('tcp_keepalives_idle', '30', false),
     set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false)
+
+-- name: note_published
+-- mark_published and record_published in one, and the row of the table is locked first, as by whoever commits. What it writes may
+-- be lost in a power failure, because it can be found out again: COMMIT need not wait for the disk.
+WITH marked AS (
+    UPDATE tables SET published_version = :last WHERE table_id = :table_id AND published_version < :last RETURNING 1
+), recorded AS (
+    UPDATE publications SET published_at = :now, last_error = NULL
+    WHERE table_id = :table_id AND version BETWEEN :first AND :last AND published_at IS NULL
+        AND (SELECT count(*) FROM marked) >= 0
+)
+SELECT set_config('synchronous_commit', 'off', true)

@@ -73,6 +73,7 @@ BEGIN
             ('app_transactions', 'INSERT, DELETE',                 'INSERT'),
             ('domains',          'INSERT, DELETE',                 'INSERT'),
             ('files',            'INSERT, UPDATE, DELETE',         'INSERT, UPDATE'),
+            ('file_packs',       'INSERT, DELETE',                 'INSERT, DELETE'),
             ('pruning_columns',  'INSERT, DELETE',                 'INSERT'),
             ('file_bounds',      'INSERT, DELETE',                 'INSERT'),
             ('leases',           'INSERT, UPDATE, DELETE',         'INSERT, UPDATE, DELETE'),

@@ -7,6 +7,10 @@ SELECT {table_columns} FROM tables WHERE table_id {among} ORDER BY table_id
 -- name: among
 IN (SELECT value FROM json_each(:keys))
 
+-- name: column_list
+-- The rows of pruning_columns as one text, in any order.
+json_group_array(json_array(i.column_id, i.since_version, i.definition))
+
 -- name: prunable
 SELECT b.file_id FROM json_each(:ranges) r CROSS JOIN file_bounds b
 WHERE b.table_id = :table_id AND b.column_id = :column_id AND b.width_class = json_extract(r.value, '$[0]')
@@ -46,6 +50,17 @@ SELECT (SELECT file_id FROM files WHERE table_id = :table_id ORDER BY file_id LI
 SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
 FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
     AND added_version <= :version AND removed_version > :version
+
+-- name: gone_files
+-- Left alone, SQLite may go through the rows instead of the list of those that went.
+SELECT file_id FROM files INDEXED BY files_gone
+WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+    AND removed_version <= :version AND removed_version < 9223372036854775807
+
+-- name: gone_counts
+SELECT file_id / :width, count(*) FROM files INDEXED BY files_gone
+WHERE table_id = :table_id AND removed_version < 9223372036854775807
+GROUP BY 1
 
 -- name: file_keys
 SELECT file_key FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file

@@ -1,0 +1,135 @@
+"""The version of every managed table at one moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from deltaplane.errors import ConfigError, ReadPointExpired, VersionNotFound
+from deltaplane.ledger.context import Context
+from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.stores.base import Session
+from deltaplane.ledger.times import clock_text, to_ms
+
+__all__ = ["ReadPoint", "pinned_tables", "read_point"]
+
+
+@dataclass(frozen=True)
+class ReadPoint:
+    """The lake at one moment: a small value that can be stored, sent, and read at by every engine.
+
+    Attributes:
+        at: The moment, in milliseconds since 1970.
+        versions: The version of every managed table, by its location; for VERSION AS OF of any engine.
+    """
+
+    at: int
+    versions: Mapping[str, int]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "versions", MappingProxyType(dict(self.versions)))
+
+    def __str__(self) -> str:
+        return f"{len(self.versions)} tables at {clock_text(self.at)}"
+
+    def to_json(self) -> str:
+        """The point as text."""
+        return json.dumps(
+            {"at": self.at, "versions": dict(self.versions)}, ensure_ascii=False, sort_keys=True
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> ReadPoint:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ConfigError: It is not such a text.
+        """
+        try:
+            content = json.loads(text)
+            at, versions = content["at"], content["versions"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f"This is not a read point: {error}. Nothing was read. Give what ReadPoint.to_json() wrote."
+            ) from None
+        valid = type(at) is int and isinstance(versions, dict)
+        if not valid or not all(type(version) is int for version in versions.values()):
+            raise ConfigError(
+                "This is not a read point: 'at' and the versions must be whole numbers. Nothing was read. "
+                "Give what ReadPoint.to_json() wrote."
+            )
+        return cls(at, versions)
+
+
+def read_point(ctx: Context, at: Any | None = None) -> ReadPoint:
+    """The version of every managed table now, or at a moment in the past.
+
+    A group of commits counts as a whole: a point never lies between two of them.
+
+    Raises:
+        VersionNotFound: The moment lies in the future.
+    """
+    now = ctx.clock()
+    moment = now if at is None else to_ms(at)
+    if moment > now:
+        raise VersionNotFound(
+            f"A read point at {clock_text(moment)} lies in the future. Give a moment that has passed."
+        )
+    with ctx.store.reading() as session:
+        tables = [ManagedTable.from_row(row) for row in session.rows("all_tables")]
+        managed = {table.table_id: table for table in tables if table.state != "adopting"}
+        if at is None:
+            versions = {number: table.head_version for number, table in managed.items()}
+        else:
+            versions = _at(session, moment)
+    located = {
+        managed[n].location: version for n, version in versions.items() if n in managed and version >= 0
+    }
+    return ReadPoint(moment, located)
+
+
+def _at(session: Session, moment: int) -> dict[int, int]:
+    versions = {row[0]: row[1] for row in session.rows("versions_at_moment", moment=moment)}
+    # Clocks of several machines differ a little: a commit on top of a group may be dated before the group
+    # itself. What is on top of a group brings all of the group with it.
+    later: dict[str, list[tuple[int, int]]] = {}
+    for transaction_id, table_id, version in session.rows("groups_after_moment", moment=moment):
+        later.setdefault(transaction_id, []).append((table_id, version))
+    changed = True
+    while changed:
+        changed = False
+        for members in later.values():
+            if any(versions.get(table, -1) >= version for table, version in members):
+                for table, version in members:
+                    if versions.get(table, -1) < version:
+                        versions[table] = version
+                        changed = True
+    return versions
+
+
+def pinned_tables(ctx: Context, point: ReadPoint) -> dict[str, ManagedTable]:
+    """The tables of a point as they were at it, by location.
+
+    Raises:
+        ReadPointExpired: The ledger no longer holds one of the versions, or never held it.
+    """
+    with ctx.store.reading() as session:
+        tables = {row.location: row for row in map(ManagedTable.from_row, session.rows("all_tables"))}
+    pinned: dict[str, ManagedTable] = {}
+    for location, version in point.versions.items():
+        table = tables.get(location)
+        if table is None or not table.base_version <= version <= table.head_version:
+            held = (
+                "does not manage it"
+                if table is None
+                else f"holds {table.base_version} to {table.head_version}"
+            )
+            raise ReadPointExpired(
+                f"{location}: the read point of {clock_text(point.at)} is at version {version}, and the "
+                f"ledger {held}. Nothing was read. Take a newer point."
+            )
+        pinned[location] = replace(table, head_version=version)
+    return pinned
