@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from deltaplane import errors
     from deltaplane.engines import build_databricks_engine, build_spark_engine, spark_session
     from deltaplane.errors import DeltaplaneError, SyncFailedError
-    from deltaplane.ledger import Ledger, connect
+    from deltaplane.ledger import Ledger, ReadPoint, connect
     from deltaplane.planning import Plan
     from deltaplane.schema import Column, DeltaTable, Registry, Waiver
+    from deltaplane.spark.attaching import attach
+    from deltaplane.spark.reading import reading_at
+    from deltaplane.spark.transacting import run_transaction, transaction
     from deltaplane.sync import Engine, Report
 
 __all__ = [
@@ -34,15 +37,20 @@ __all__ = [
     "Engine",
     "Ledger",
     "Plan",
+    "ReadPoint",
     "Registry",
     "Report",
     "SyncFailedError",
     "Waiver",
+    "attach",
     "build_databricks_engine",
     "build_spark_engine",
     "connect",
     "errors",
+    "reading_at",
+    "run_transaction",
     "spark_session",
+    "transaction",
 ]
 
 __version__ = version("deltaplane")
@@ -58,11 +66,16 @@ _HOMES = {
     "Engine": "deltaplane.sync",
     "Ledger": "deltaplane.ledger",
     "connect": "deltaplane.ledger",
+    "ReadPoint": "deltaplane.ledger",
     "Report": "deltaplane.sync",
     "Plan": "deltaplane.planning",
     "build_databricks_engine": "deltaplane.engines",
     "build_spark_engine": "deltaplane.engines",
     "spark_session": "deltaplane.engines",
+    "attach": "deltaplane.spark.attaching",
+    "reading_at": "deltaplane.spark.reading",
+    "run_transaction": "deltaplane.spark.transacting",
+    "transaction": "deltaplane.spark.transacting",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltaplane.schema import Waiver
@@ -10,6 +10,8 @@ from deltaplane.sync import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from deltaplane.ledger import Ledger
 
 __all__ = ["build_databricks_engine", "build_spark_engine", "spark_session"]
 
@@ -64,6 +66,8 @@ def spark_session(
     master: str | None = None,
     warehouse: str | None = None,
     conf: Mapping[str, Any] | None = None,
+    ledger: Ledger | str | None = None,
+    manage: Sequence[str] | None = None,
 ) -> SparkSession:
     """Open a Spark session with Delta, or return the one that runs.
 
@@ -75,6 +79,9 @@ def spark_session(
         master: Where to run; left out, all cores of this machine.
         warehouse: The folder of managed tables; left out, .deltaplane/warehouse.
         conf: Any Spark settings; they win over everything else.
+        ledger: The ledger that commits to managed tables go through, or its address; see `attach`.
+        manage: With a ledger: folders in which new tables are managed from their first version; left out,
+            the warehouse.
 
     Raises:
         SparkStartError: Spark cannot be started. The message names the cause and the remedy.
@@ -83,9 +90,14 @@ def spark_session(
     from deltaplane.spark.session import open_session
 
     settings = load_config().spark
-    return open_session(
+    spark = open_session(
         app_name=app_name,
         master=master or settings.master,
         warehouse=warehouse or settings.warehouse,
         conf={**settings.conf, **{key: str(value) for key, value in (conf or {}).items()}},
     )
+    if ledger is not None:
+        from deltaplane.spark.attaching import attach
+
+        attach(spark, ledger, manage=manage)
+    return spark

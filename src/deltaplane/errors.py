@@ -18,6 +18,7 @@
     │   ├── UnsupportedTable      the table asks for something that this version does not know
     │   ├── UnsafePath            a path in the log leaves the table's folder
     │   └── VersionNotFound       the log or the ledger no longer holds, or never held, that version
+    │       └── ReadPointExpired  … of a read point
     ├── StorageError              a file could not be read or written (disk full, no permission, no network)
     ├── PredicateError            a predicate cannot be read
     └── LedgerError               the ledger refuses or cannot do what was asked
@@ -28,6 +29,10 @@
         ├── TableFrozen           the table diverged from its published log and takes no writes until repaired
         ├── ForeignCommit         an outside writer committed, and the policy is to refuse
         ├── CommitRefused         the commit breaks a rule of the table or of the protocol
+        ├── StatementRefused      a statement cannot be part of a transaction, or not run at a read point
+        ├── TableNewerThanPoint   the table is managed since after the transaction or the read point began
+        ├── TransactionEnded      something runs on in a transaction or at a read point that has ended
+        ├── TransactionDoomed     a transaction could only be rolled back, and was
         ├── CommitConflict        somebody else committed first
         │   └── TransactionConflict  … to one of the tables of a transaction
         └── CommitOutcomeUnknown  it could not be found out whether the commit took place
@@ -60,16 +65,21 @@ __all__ = [
     "PlanError",
     "PlanStale",
     "PredicateError",
+    "ReadPointExpired",
     "RegistryError",
     "RegistryLoadError",
     "SparkStartError",
     "StatementFailed",
+    "StatementRefused",
     "StorageError",
     "SyncFailedError",
     "TableAlreadyManaged",
     "TableFrozen",
+    "TableNewerThanPoint",
     "TableNotManaged",
     "TransactionConflict",
+    "TransactionDoomed",
+    "TransactionEnded",
     "TypeTextError",
     "UnsafePath",
     "UnsupportedTable",
@@ -191,6 +201,10 @@ class VersionNotFound(DeltaLogError):
     """That version, or time, is not in the log any more, or not yet."""
 
 
+class ReadPointExpired(VersionNotFound):
+    """The log no longer holds a version of a read point."""
+
+
 class StorageError(DeltaplaneError):
     """A file could not be read or written."""
 
@@ -229,6 +243,22 @@ class ForeignCommit(LedgerError):
 
 class CommitRefused(LedgerError):
     """The commit breaks a rule of the table or of the protocol. Nothing was written."""
+
+
+class StatementRefused(LedgerError):
+    """A statement cannot be part of a transaction, or not run at a read point."""
+
+
+class TableNewerThanPoint(LedgerError):
+    """The table is managed since after the transaction or the read point began."""
+
+
+class TransactionEnded(LedgerError):
+    """Something runs on in a transaction or at a read point that has ended."""
+
+
+class TransactionDoomed(LedgerError):
+    """A transaction could only be rolled back, and was."""
 
 
 class CommitConflict(LedgerError):

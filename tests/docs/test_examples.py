@@ -22,15 +22,20 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
+import deltaplane as dp
 from deltaplane.cli import main
 from deltaplane.config import load_config
+from deltaplane.errors import SparkStartError
+from deltaplane.spark.attaching import detach
+from postgres_server import PostgresServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,7 +208,13 @@ def story(
     for schema in ("gold", "shop", "silver"):
         spark.sql(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
     before = {row[0] for row in spark.sql("SHOW SCHEMAS").collect()}
+    tables = {row.name for row in spark.catalog.listTables()}
     yield Story(tmp_path)
+    for table in spark.catalog.listTables():
+        if table.name not in tables:
+            spark.sql(f"DROP TABLE IF EXISTS `{table.name}`")
+    with suppress(SparkStartError):
+        detach(spark)
     for row in spark.sql("SHOW SCHEMAS").collect():
         if row[0] not in before:
             spark.sql(f"DROP SCHEMA IF EXISTS `{row[0].strip('`')}` CASCADE")
@@ -235,6 +246,22 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, story: St
     assert [(block.number, normal(block.text)) for block, _ in wrong] == [
         (block.number, normal(output)) for block, output in wrong
     ]
+
+
+def test_the_transaction_of_the_readme_runs_on_postgresql(story: Story) -> None:
+    blocks = blocks_of(ROOT / "README.md")
+    at = next(n for n, block in enumerate(blocks) if "dp.transaction(" in block.text)
+    server = PostgresServer()
+    try:
+        address = server.uri(server.new_database())
+        text = blocks[at].text.replace("deltasql://sqlite/.deltaplane/ledger.db", address)
+        assert address in text
+        story.names |= {"dp": dp, "DeltaTable": DeltaTable}
+        changed = replace(blocks[at], lines=tuple(text.splitlines()))
+        assert normal(story.run(changed)) == normal(blocks[at + 1].text)
+    finally:
+        detach(story.names["spark"])
+        server.stop()
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

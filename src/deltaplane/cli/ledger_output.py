@@ -174,10 +174,10 @@ def _table_line(table: TableReport) -> str:
 
 
 def history_text(entries: Sequence[HistoryEntry]) -> str:
-    """The commits, newest first."""
+    """The commits, newest first; where one of them changed several tables, the groups as well."""
     from deltaplane.ledger.times import clock_text
 
-    header = ("version", "committed", "who", "operation", "files", "published", "why")
+    header = ("version", "committed", "who", "operation", "files", "published", "group", "why")
     rows = [
         (
             entry.version,
@@ -186,11 +186,19 @@ def history_text(entries: Sequence[HistoryEntry]) -> str:
             entry.operation,
             f"+{entry.facts.adds} -{entry.facts.removes}",
             "yes" if entry.published_at is not None else "no",
+            _group(entry),
             entry.message or "",
         )
         for entry in entries
     ]
+    if not any(map(_group, entries)):
+        header, rows = header[:6] + header[7:], [row[:6] + row[7:] for row in rows]
     return columns(header, rows)
+
+
+def _group(entry: HistoryEntry) -> str:
+    tables = entry.tables_in_transaction or 0
+    return f"{entry.transaction_id} ({tables} tables)" if tables > 1 else ""
 
 
 def audit_text(entries: Sequence[AuditEntry]) -> str:

@@ -1,0 +1,85 @@
+"""Compiles the Java classes of the ledger inside the driver, with Janino, which Spark ships.
+
+No JDK is needed, nothing binary is shipped, and the classes always match the running Spark and Delta.
+Executors get them as a jar: they load the log store and the file systems by name, and ask nobody.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["compile_classes", "file_system_class", "java_source"]
+
+_CLASSES = ("LedgerLogStore", "FileSystems", "ViewCache", "LedgerCacheManager", "NameWatch", "StatementGate")
+
+
+def java_source(name: str) -> str:
+    """The source of one of our classes."""
+    return (files(__package__) / "java" / f"{name}.java").read_text(encoding="utf-8")
+
+
+def file_system_class(scheme: str) -> str:
+    """The name of the class that serves a scheme, without its package."""
+    return "LedgerFileSystem_" + "".join(c if c.isalnum() else "_" for c in scheme)
+
+
+def compile_classes(spark: SparkSession, file_systems: Mapping[str, str]) -> None:
+    """Make the classes loadable by name, in the driver and on executors. Those that are loaded stay.
+
+    Args:
+        spark: The session.
+        file_systems: The file system class that serves each scheme now.
+    """
+    jvm: Any = spark._jvm
+    sources = {name: java_source(name) for name in _CLASSES}
+    template = java_source("LedgerFileSystem")
+    for scheme, parent in file_systems.items():
+        name = file_system_class(scheme)
+        sources[name] = template.replace("%(name)s", name).replace("%(parent)s", parent)
+    missing = [name for name in sources if not _loadable(jvm, name)]
+    if not missing:
+        return
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    compiled: dict[str, bytes] = {}
+    parent = loader
+    for name in missing:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(parent)
+        # Without these, static methods of interfaces, which the Scala library has many of, cannot be called.
+        compiler.setSourceVersion(8)
+        compiler.setTargetVersion(8)
+        compiler.cook(sources[name])
+        parent = compiler.getClassLoader()
+        bytecodes = compiler.getBytecodes()
+        compiled |= {str(key): bytes(bytecodes.get(key)) for key in list(bytecodes.keySet())}
+    jar = _jar(compiled)
+    loader.addURL(jvm.java.io.File(jar).toURI().toURL())
+    spark.sparkContext._jsc.sc().addJar(jar)
+
+
+def _loadable(jvm: Any, name: str) -> bool:
+    return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(f"deltaplane.{name}"))
+
+
+def _jar(classes: Mapping[str, bytes]) -> str:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, code in sorted(classes.items()):
+            archive.writestr(f"{name.replace('.', '/')}.class", code)
+    folder = tempfile.mkdtemp(prefix="deltaplane-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = os.path.join(folder, "deltaplane-ledger.jar")
+    with open(path, "wb") as file:
+        file.write(content.getvalue())
+    return path

@@ -1,0 +1,94 @@
+package deltaplane;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CreateTableEvent;
+import org.apache.spark.sql.catalyst.catalog.DropTableEvent;
+import org.apache.spark.sql.catalyst.catalog.DropTablePreEvent;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalogWithListener;
+
+/**
+ * Follows the names of tables: one that a transaction gave has to go when it is rolled back, and a table that was
+ * dropped is not managed any more. Spark calls it in the thread that changes the catalog.
+ */
+public class NameWatch implements ExternalCatalogEventListener {
+  private final ExternalCatalogWithListener catalog;
+  private final ConcurrentHashMap given = new ConcurrentHashMap();
+  private final ThreadLocal dropping = new ThreadLocal();
+
+  private NameWatch(ExternalCatalogWithListener catalog) {
+    this.catalog = catalog;
+  }
+
+  /** Adds a watch to a catalog, or finds the one that is there. */
+  public static NameWatch install(ExternalCatalogWithListener catalog) {
+    Iterator present = catalog.listeners().iterator();
+    while (present.hasNext()) {
+      Object listener = present.next();
+      if (listener instanceof NameWatch) return (NameWatch) listener;
+    }
+    NameWatch watch = new NameWatch(catalog);
+    catalog.addListener(watch);
+    return watch;
+  }
+
+  public void onEvent(ExternalCatalogEvent event) {
+    LedgerLogStore.Port port = LedgerLogStore.port();
+    if (port == null) return;
+    String view = LedgerLogStore.view();
+    if (event instanceof CreateTableEvent && view != null) {
+      CreateTableEvent made = (CreateTableEvent) event;
+      given.putIfAbsent(view, new ArrayList());
+      ((List) given.get(view)).add(made.database() + "\t" + made.name());
+    } else if (event instanceof DropTablePreEvent) {
+      DropTablePreEvent drop = (DropTablePreEvent) event;
+      dropping.set(place(drop.database(), drop.name()));
+    } else if (event instanceof DropTableEvent && dropping.get() != null) {
+      try {
+        LedgerLogStore.check(port.dropped((String) dropping.get()));
+      } catch (IOException failed) {
+        throw new UncheckedIOException(failed);
+      } finally {
+        dropping.remove();
+      }
+    }
+  }
+
+  private String place(String database, String name) {
+    if (!catalog.tableExists(database, name)) return null;
+    CatalogTable table = catalog.getTable(database, name);
+    return table.storage().locationUri().isEmpty() ? null : new Path(table.location()).toString();
+  }
+
+  /** The names that a view gave and that are still there: database, name, type and place, with tabs in between. */
+  public List given(String view) {
+    List found = new ArrayList();
+    List names = (List) given.get(view);
+    for (int i = 0; names != null && i < names.size(); i++) {
+      String[] parts = ((String) names.get(i)).split("\t");
+      if (!catalog.tableExists(parts[0], parts[1])) continue;
+      String type = catalog.getTable(parts[0], parts[1]).tableType().name();
+      String place = place(parts[0], parts[1]);
+      found.add(names.get(i) + "\t" + type + "\t" + (place == null ? "" : place));
+    }
+    return found;
+  }
+
+  /** Takes a name back. */
+  public void takeBack(String database, String name) {
+    catalog.dropTable(database, name, true, false);
+  }
+
+  /** Forgets a view. */
+  public void forget(String view) {
+    given.remove(view);
+  }
+}
