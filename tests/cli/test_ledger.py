@@ -310,6 +310,17 @@ def test_history_tells_who_when_what_and_why(run: Run, ledger: Ledger, project: 
     ]
 
 
+def test_history_tells_which_commits_belong_together(run: Run, ledger: Ledger, project: Path) -> None:
+    for name in ("s.t", "s.u"):
+        ledger.create(project / name, SCHEMA, name=name)
+    with ledger.transaction() as transaction:
+        transaction.commit("s.t", [add(1)])
+        transaction.commit("s.u", [add(1)])
+    lines = run("ledger", "history", "s.t").out.splitlines()
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines]
+    assert [row[6:] for row in rows] == [["group", "why"], [f"{transaction.transaction_id} (2 tables)"], []]
+
+
 def test_audit_tells_what_was_done_to_the_ledger(run: Run, uri: str, plain_table: Path) -> None:
     run("ledger", "init")
     settings('author = "ops"')

@@ -177,7 +177,8 @@ def history_text(entries: Sequence[HistoryEntry]) -> str:
     """The commits, newest first; where one of them changed several tables, the groups as well."""
     from deltaplane.ledger.times import clock_text
 
-    header = ("version", "committed", "who", "operation", "files", "published", "group", "why")
+    grouped = any(map(_group, entries))
+    header = ("version", "committed", "who", "operation", "files", "published", *(["group"] * grouped), "why")
     rows = [
         (
             entry.version,
@@ -186,13 +187,11 @@ def history_text(entries: Sequence[HistoryEntry]) -> str:
             entry.operation,
             f"+{entry.facts.adds} -{entry.facts.removes}",
             "yes" if entry.published_at is not None else "no",
-            _group(entry),
+            *([_group(entry)] * grouped),
             entry.message or "",
         )
         for entry in entries
     ]
-    if not any(map(_group, entries)):
-        header, rows = header[:6] + header[7:], [row[:6] + row[7:] for row in rows]
     return columns(header, rows)
 
 

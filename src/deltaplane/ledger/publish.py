@@ -126,7 +126,10 @@ def _write_files(ctx: Context, publication: Publication) -> tuple[int, Deltaplan
     try:
         with telemetry.span("ledger.publish", table=table.label, version=upto, versions=upto - first + 1):
             if table.state == "frozen":
-                raise TableFrozen(f"{table.label} is not published while it is frozen: {table.frozen_reason}")
+                raise TableFrozen(
+                    f"{table.label} is not published while it is frozen: {table.frozen_reason}. Decide with: "
+                    f"deltaplane ledger repair {table.label} --keep ledger|log"
+                )
             storage = ctx.storage(table.location)
             if upto >= first:
                 check_log_present(storage, table)

@@ -29,7 +29,8 @@ def check_statement(ctx: Context, statement: str, root: str | None, seen: View |
     Args:
         ctx: The ledger.
         statement: The class of Spark's plan.
-        root: The location of the table that it is about, where it is a Delta table.
+        root: The location of the table that it is about, where it is a Delta table; of one that gets another
+            name only where the folder gets it as well.
         seen: The view that it runs in.
     """
     name, reason = _REFUSED[statement]
@@ -39,9 +40,15 @@ def check_statement(ctx: Context, statement: str, root: str | None, seen: View |
             f"{name} cannot run inside of {where}: {reason}. Nothing was changed. Run it before or after "
             f"the block."
         )
-    if name != "VACUUM" or root is None:
+    if name not in {"VACUUM", "RENAME"} or root is None:
         return None
     table = ctx.find_location(root)
+    if name == "RENAME" and table is not None:
+        return (
+            f"RENAME would move the folder of {table.label}, and the ledger knows the table by it. Nothing "
+            f"was changed. Release the table with: deltaplane ledger release {table.label}, rename it, and "
+            f"adopt it again; tables with a LOCATION of their own can be renamed."
+        )
     open_ones = [] if table is None else open_staged(ctx, table)
     if not open_ones:
         return None

@@ -23,10 +23,11 @@ from deltaplane.ledger.commit import NewTable, Request, commit, outcome
 from deltaplane.ledger.context import Retries
 from deltaplane.ledger.grouping import Participant, with_group
 from deltaplane.ledger.head import parse_metadata
-from deltaplane.ledger.model import CommitResult
+from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER
 from deltaplane.ledger.placing import Staged
 from deltaplane.ledger.prepare import Prepared, check_text
+from deltaplane.ledger.stores.base import Row
 from deltaplane.log.actions import Metadata
 from deltaplane.spark.attaching import Attachment, attachment_of
 from deltaplane.spark.pinning import QUERY, VIEW, enter, leave
@@ -229,16 +230,22 @@ class SparkTransaction:
     def _table_ids(self) -> dict[str, str]:
         """The ids that the tables have in their own metadata."""
         found: dict[str, str] = {}
-        context = self._attachment.ledger.context
         for location, commits in self._view.staged.items():
             told = [a.id for one in commits for a in one.prepared.actions if isinstance(a, Metadata)]
             if not told:
-                table = self._view.pins[location]
-                with context.store.reading() as session:
-                    row = session.row("metadata_at", table_id=table.table_id, version=table.head_version)
-                told = [parse_metadata(row[0]).id] if row else [""]
+                told = [self._pinned_id(self._view.pins[location])]
             found[location] = told[-1] or ""
         return found
+
+    def _pinned_id(self, table: ManagedTable) -> str:
+        context = self._attachment.ledger.context
+
+        def ask() -> Row | None:
+            with context.store.reading() as session:
+                return session.row("metadata_at", table_id=table.table_id, version=table.head_version)
+
+        row = context.repeated(ask, f"{table.label}: nothing was written, because its id could not be read")
+        return parse_metadata(row[0]).id if row else ""
 
 
 @contextmanager
@@ -318,8 +325,8 @@ def run_transaction(
 
     Args:
         spark: A session with a ledger.
-        fn: Called once for every attempt, with the session where it takes an argument. An exception of it
-            rolls back and is raised.
+        fn: Called once for every attempt, with the session where it has a parameter without a default. An
+            exception of it rolls back and is raised.
         retries: How often to repeat after a conflict.
         author: Who commits.
         message: Why.
@@ -332,7 +339,7 @@ def run_transaction(
         TransactionConflict: The last attempt lost too. Nothing was written.
     """
     pauses = Retries()
-    takes_session = bool(inspect.signature(fn).parameters)
+    takes_session = _takes_session(fn)
     for attempt in range(retries + 1):
         try:
             with transaction(spark, author=author, message=message, timeout=timeout):
@@ -345,3 +352,10 @@ def run_transaction(
         else:
             return value
     raise AssertionError("the last attempt raises")
+
+
+def _takes_session(fn: Callable[..., Any]) -> bool:
+    """Parameters with defaults are the caller's own, as in `lambda day=day: …`."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    given = inspect.signature(fn).parameters.values()
+    return any(one.kind in positional and one.default is inspect.Parameter.empty for one in given)

@@ -9,11 +9,14 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CreateTableEvent;
+import org.apache.spark.sql.catalyst.catalog.DropDatabaseEvent;
+import org.apache.spark.sql.catalyst.catalog.DropDatabasePreEvent;
 import org.apache.spark.sql.catalyst.catalog.DropTableEvent;
 import org.apache.spark.sql.catalyst.catalog.DropTablePreEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogWithListener;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Follows the names of tables: one that a transaction gave has to go when it is rolled back, and a table that was
@@ -50,16 +53,30 @@ public class NameWatch implements ExternalCatalogEventListener {
       ((List) given.get(view)).add(made.database() + "\t" + made.name());
     } else if (event instanceof DropTablePreEvent) {
       DropTablePreEvent drop = (DropTablePreEvent) event;
-      dropping.set(place(drop.database(), drop.name()));
-    } else if (event instanceof DropTableEvent && dropping.get() != null) {
+      dropping.set(new ArrayList());
+      note(drop.database(), drop.name());
+    } else if (event instanceof DropDatabasePreEvent) {
+      // Spark tells nothing of the tables that go with their schema.
+      dropping.set(new ArrayList());
+      String database = ((DropDatabasePreEvent) event).database();
+      if (!catalog.databaseExists(database)) return;
+      Iterator names = CollectionConverters.asJava(catalog.listTables(database)).iterator();
+      while (names.hasNext()) note(database, (String) names.next());
+    } else if ((event instanceof DropTableEvent || event instanceof DropDatabaseEvent) && dropping.get() != null) {
+      List places = (List) dropping.get();
+      dropping.remove();
       try {
-        LedgerLogStore.check(port.dropped((String) dropping.get()));
+        for (int i = 0; i < places.size(); i++) LedgerLogStore.check(port.dropped((String) places.get(i)));
       } catch (IOException failed) {
         throw new UncheckedIOException(failed);
-      } finally {
-        dropping.remove();
       }
     }
+  }
+
+  /** Remembers where a table lies that is about to go. */
+  private void note(String database, String name) {
+    String place = place(database, name);
+    if (place != null) ((List) dropping.get()).add(place);
   }
 
   private String place(String database, String name) {

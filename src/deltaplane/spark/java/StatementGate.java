@@ -7,7 +7,9 @@ import java.util.HashSet;
 import java.util.Iterator;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.analysis.ResolvedTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.RenameTable;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.classic.SparkSession;
@@ -50,9 +52,16 @@ public class StatementGate extends Rule {
     Iterator children = CollectionConverters.asJava(plan.children()).iterator();
     while (children.hasNext()) {
       Object child = children.next();
-      if (child instanceof ResolvedTable && ((ResolvedTable) child).table() instanceof DeltaTableV2)
-        return ((DeltaTableV2) ((ResolvedTable) child).table()).path().toString();
+      if (!(child instanceof ResolvedTable) || !(((ResolvedTable) child).table() instanceof DeltaTableV2)) continue;
+      DeltaTableV2 table = (DeltaTableV2) ((ResolvedTable) child).table();
+      // A new name is a new folder only where Spark has chosen the folder.
+      return plan instanceof RenameTable && !isPlacedBySpark(table) ? "" : table.path().toString();
     }
     return "";
+  }
+
+  private static boolean isPlacedBySpark(DeltaTableV2 table) {
+    return !table.catalogTable().isEmpty()
+        && ((CatalogTable) table.catalogTable().get()).tableType().name().equals("MANAGED");
   }
 }

@@ -16,7 +16,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import org.apache.spark.sql.delta.CapturedSnapshot;
 import org.apache.spark.sql.delta.DeltaLog;
+import org.apache.spark.sql.delta.DummySnapshot;
 import org.apache.spark.sql.delta.Snapshot;
 import org.apache.spark.sql.delta.util.JsonUtils;
 import org.apache.spark.sql.delta.util.threads.DeltaThreadPool;
@@ -91,10 +93,19 @@ public class ViewCache implements Cache {
         }).build();
   }
 
-  /** Forgets a view that has ended. */
+  /**
+   * Forgets a view that has ended. DataFrames that were built in it still hold its logs: these begin anew, with what is
+   * published, or a query that is cached now would serve what was rolled back to everybody.
+   */
   public void drop(String view) {
     Cache gone = (Cache) views.remove(view);
-    if (gone != null) gone.invalidateAll();
+    if (gone == null) return;
+    Object[] logs = gone.asMap().values().toArray();
+    gone.invalidateAll();
+    for (int i = 0; i < logs.length; i++) {
+      DeltaLog log = (DeltaLog) logs[i];
+      log.currentSnapshot_$eq(new CapturedSnapshot(new DummySnapshot(log.logPath(), log), 0));
+    }
   }
 
   /**

@@ -1,0 +1,96 @@
+"""A driver with executors in processes of their own: what it saw goes to standard output as JSON.
+
+Called with a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import deltaplane as dp
+
+
+def history(spark: SparkSession, path: str) -> list[list[Any]]:
+    rows = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
+    return [[row.version, row.operation] for row in rows]
+
+
+def ids(spark: SparkSession, path: str) -> list[int]:
+    return sorted(row.id for row in spark.read.format("delta").load(path).collect())
+
+
+def exercise(spark: SparkSession, path: str) -> dict[str, Any]:
+    """Everything that lets executors open the log store or the file system."""
+    spark.range(4).repartition(2).write.format("delta").save(path)
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 0")
+    spark.sql(f"OPTIMIZE delta.`{path}`")
+    spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS")
+    spark.sql(f"GENERATE symlink_format_manifest FOR TABLE delta.`{path}`")
+    manifest = Path(path, "_symlink_format_manifest/manifest").read_text().split()
+    return {
+        "history": history(spark, path),
+        "ids": ids(spark, path),
+        "manifest": len(manifest),
+        "files": len(list(Path(path).glob("*.parquet"))),
+    }
+
+
+def transact(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """A transaction that is rolled back, and one that commits, with work on the executors in between."""
+    one, two, new = (str(folder / name) for name in ("managed", "two", "new"))
+    spark.range(1).write.format("delta").save(two)
+    seen: dict[str, Any] = {}
+    for ending in ("rollback", "commit"):
+        with dp.transaction(spark) as transaction:
+            spark.sql(f"UPDATE delta.`{one}` SET id = id + 10")
+            spark.sql(
+                f"MERGE INTO delta.`{two}` t USING delta.`{one}` s ON t.id = s.id "
+                "WHEN NOT MATCHED THEN INSERT *"
+            )
+            spark.sql(f"CREATE TABLE delta.`{new}` USING delta AS SELECT * FROM delta.`{two}`")
+            inside = [ids(spark, path) for path in (one, two, new)]
+            operations = [name for _, name in history(spark, one)][:1]
+            if ending == "rollback":
+                transaction.rollback()
+        seen[ending] = {
+            "inside": inside,
+            "operations": operations,
+            "after": [ids(spark, path) for path in (one, two)],
+            "new": Path(new).exists(),
+        }
+    return seen
+
+
+def main(folder: Path) -> None:
+    spark = dp.spark_session(
+        master="local-cluster[2,1,1024]",
+        ledger=f"deltasql://sqlite/{folder}/ledger.db",
+        manage=[str(folder / "lake")],
+        warehouse=str(folder / "warehouse"),
+        conf={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+            "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+            "spark.databricks.delta.vacuum.parallelDelete.enabled": "true",
+        },
+    )
+    seen = {
+        "managed": exercise(spark, str(folder / "lake/managed")),
+        "plain": exercise(spark, str(folder / "plain")),
+        "transaction": transact(spark, folder / "lake"),
+    }
+    ledger = dp.connect(f"deltasql://sqlite/{folder}/ledger.db")
+    seen["differences"] = [len(ledger.verify(t.location, every=True).differences) for t in ledger.tables()]
+    seen["executors"] = spark._jsc.sc().getExecutorMemoryStatus().size() - 1
+    spark.stop()
+    print("\n" + json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

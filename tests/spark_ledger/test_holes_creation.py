@@ -1,0 +1,127 @@
+"""Hole H5: tables that are created inside of a transaction, by name and by path."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+import deltaplane as dp
+from deltaplane.errors import TransactionConflict
+from deltaplane.spark.attaching import attach, detach
+from spark_ledger.actors import Actor
+from spark_ledger.conftest import Lake, elsewhere
+
+pytestmark = [pytest.mark.spark, pytest.mark.parametrize("ledger_uri", ["sqlite"], indirect=True)]
+
+
+@pytest.fixture
+def lake(spark: SparkSession, ledger_uri: str, warehouse: Path) -> Iterator[Lake]:
+    """A schema of the warehouse: every table in it has a name, and is managed."""
+    schema = f"s{uuid.uuid4().hex[:10]}"
+    ledger = attach(spark, dp.connect(ledger_uri))
+    spark.sql(f"CREATE SCHEMA {schema}")
+    spark.sql(f"USE {schema}")
+    folder = Path(spark.sql(f"DESCRIBE SCHEMA {schema}").where("info_name = 'Location'").first()[1])
+    yield Lake(spark, ledger, Path(str(folder).removeprefix("file:")))
+    spark.sql("USE default")
+    detach(spark)
+    for table in ledger.tables():
+        assert ledger.verify(table.location, every=True).differences == ()
+    ledger.close()
+
+
+def names(lake: Lake) -> list[str]:
+    return sorted(row.tableName for row in lake.rows("SHOW TABLES"))
+
+
+def everything(folder: Path) -> list[str]:
+    return sorted(
+        os.path.relpath(os.path.join(at, name), folder) for at, _, found in os.walk(folder) for name in found
+    )
+
+
+@pytest.mark.parametrize("place", ["made", "{made}", "made LOCATION"], ids=["name", "path", "name and path"])
+def test_a_table_made_in_a_rolled_back_transaction_leaves_no_name_and_no_files(
+    lake: Lake, place: str
+) -> None:
+    """H5: its entry in the catalog was visible at once and stayed."""
+    table, _, placed = place.partition(" ")
+    where = f"LOCATION '{lake.path('made')}'" if placed else ""
+    with Actor(lake) as a:
+        a.begins().sql(f"CREATE TABLE {table} USING delta {where} AS SELECT 1 AS id")
+        a.sql(f"INSERT INTO {table} VALUES (2)")
+        assert a.column(f"SELECT id FROM {table} ORDER BY id") == [1, 2]
+        with pytest.raises(AnalysisException):
+            lake.rows(f"SELECT * FROM {table}")
+        a.rollback()
+    assert (names(lake), everything(lake.folder), lake.ledger.tables()) == ([], [], [])
+    assert not (lake.folder / "made").exists()
+    lake.sql(f"CREATE TABLE {table} USING delta AS SELECT 'x' AS other")
+    assert lake.value(f"SELECT * FROM {table}") == "x"
+
+
+@pytest.mark.parametrize("place", ["made", "{made}"], ids=["name", "path"])
+def test_a_table_made_in_a_transaction_is_there_for_everybody_after_it(lake: Lake, place: str) -> None:
+    """H5: Delta insists on the path of version 0, which a staged one does not have."""
+    with dp.transaction(lake.spark) as transaction:
+        lake.sql(f"CREATE TABLE {place} (id bigint) USING delta")
+        lake.sql(f"INSERT INTO {place} VALUES (1), (2)")
+        lake.sql(f"DELETE FROM {place} WHERE id = 1")
+    assert transaction.result is not None
+    assert transaction.result.versions == {lake.path("made"): 2}
+    assert elsewhere(lambda: lake.value(f"SELECT id FROM {place}")) == 2
+    assert DeltaTable(lake.path("made")).to_pyarrow_table().to_pydict() == {"id": [2]}
+
+
+def test_the_second_of_two_transactions_that_make_a_table_harms_nothing_of_the_first(lake: Lake) -> None:
+    """H5: taking back its own name must not take the winner's table away."""
+    with Actor(lake) as a, Actor(lake) as b:
+        a.begins().sql("CREATE TABLE made USING delta AS SELECT 1 AS id")
+        b.begins().sql("CREATE TABLE made USING delta AS SELECT 2 AS id")
+        assert (a.column("SELECT * FROM made"), b.column("SELECT * FROM made")) == ([1], [2])
+        assert a.commits() == {"made": 0}
+        with pytest.raises(TransactionConflict):
+            b.commits()
+    assert (names(lake), lake.value("SELECT id FROM made")) == (["made"], 1)
+    assert DeltaTable(lake.path("made")).to_pyarrow_table().to_pydict() == {"id": [1]}
+
+
+def test_a_rollback_harms_nothing_that_somebody_else_made_under_the_same_name(lake: Lake) -> None:
+    """H5: the name is the same, the table is not."""
+    with Actor(lake) as a:
+        a.begins().sql("CREATE TABLE made USING delta AS SELECT 1 AS id")
+        lake.sql("CREATE TABLE made USING delta AS SELECT 2 AS id")
+        assert a.column("SELECT * FROM made") == [1]
+        a.rollback()
+    assert (names(lake), lake.value("SELECT id FROM made")) == (["made"], 2)
+
+
+def test_a_rolled_back_replacement_leaves_the_table_as_it_was(lake: Lake) -> None:
+    """H5: the name was there before, so it stays."""
+    lake.sql("CREATE TABLE made USING delta AS SELECT 1 AS id")
+    before = everything(lake.folder / "made/_delta_log")
+    with Actor(lake) as a:
+        a.begins().sql("CREATE OR REPLACE TABLE made USING delta AS SELECT 'x' AS other")
+        assert (a.column("SELECT * FROM made"), lake.value("SELECT id FROM made")) == (["x"], 1)
+        a.rollback()
+    assert (names(lake), lake.value("SELECT id FROM made")) == (["made"], 1)
+    kept = [name for name in everything(lake.folder / "made/_delta_log") if "_staged_commits" not in name]
+    assert kept == before
+
+
+def test_a_rollback_keeps_files_that_lay_there_before(lake: Lake) -> None:
+    """H5: only what the transaction wrote goes away."""
+    (lake.folder / "made").mkdir(parents=True)
+    (lake.folder / "made/notes.txt").write_text("mine")
+    with Actor(lake) as a:
+        a.begins().does(lambda: lake.spark.range(1).write.format("delta").save(lake.path("made")))
+        assert a.column("SELECT id FROM {made}") == [0]
+        a.rollback()
+    assert everything(lake.folder) == ["made/notes.txt"]

@@ -1,0 +1,140 @@
+"""The whole lake at one moment, now or in the past, through Spark and through others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from deltalake import DeltaTable
+
+import deltaplane as dp
+from deltaplane.errors import ReadPointExpired, TableNewerThanPoint, VersionNotFound
+from spark_ledger.actors import Actor
+from spark_ledger.conftest import Lake, elsewhere
+
+pytestmark = pytest.mark.spark
+on_sqlite = pytest.mark.parametrize("ledger_uri", ["sqlite"], indirect=True)
+
+NAMES = ("left", "right")
+SUMS = "SELECT (SELECT sum(n) FROM {left}), (SELECT sum(n) FROM {right})"
+DAY = 86_400_000
+
+
+def sums(lake: Lake) -> tuple[int, int]:
+    return tuple(lake.rows(SUMS)[0])  # type: ignore[return-value]
+
+
+def sums_at(lake: Lake, point: dp.ReadPoint | str) -> tuple[int, int]:
+    with dp.reading_at(lake.spark, point):
+        return sums(lake)
+
+
+def outside_at(lake: Lake, point: dp.ReadPoint) -> tuple[int, ...]:
+    """The same state through an engine that is told nothing but the versions."""
+    tables = [DeltaTable(lake.path(name), version=point.versions[lake.path(name)]) for name in NAMES]
+    return tuple(sum(table.to_pyarrow_table()["n"].to_pylist()) for table in tables)
+
+
+@pytest.fixture
+def ticking(lake: Lake) -> Iterator[Lake]:
+    """A lake whose clock goes on by one second whenever somebody looks at it."""
+    now = lake.ledger.context.clock() - DAY
+    ticks = iter(range(now, now + DAY, 1000))
+    before, lake.ledger.context.clock = lake.ledger.context.clock, lambda: next(ticks)
+    yield lake
+    lake.ledger.context.clock = before
+
+
+def test_every_moment_of_the_past_is_a_whole_state(ticking: Lake) -> None:
+    """Each commit has a time of its own, also two of one group: no moment lies between those."""
+    lake = ticking
+    for name in NAMES:
+        lake.sql(f"CREATE TABLE {{{name}}} USING delta AS SELECT 0L AS n")
+    created = lake.ledger.context.clock()
+    for n in (1, 2):
+        with dp.transaction(lake.spark):
+            lake.sql(f"UPDATE {{left}} SET n = {n}")
+            lake.sql(f"INSERT INTO {{left}} VALUES ({n})")
+            lake.sql(f"UPDATE {{right}} SET n = {n}")
+    lake.sql("UPDATE {right} SET n = 9")
+    end = lake.ledger.context.clock()
+    found = [lake.ledger.read_point(at=moment).versions for moment in range(created, end, 500)]
+    states = [tuple(versions[lake.path(name)] for name in NAMES) for versions in found]
+    assert list(dict.fromkeys(states)) == [(0, 0), (2, 1), (4, 2), (4, 3)]
+    points = [lake.ledger.read_point(at=created + 500 * states.index(at)) for at in dict.fromkeys(states)]
+    seen = [sums_at(lake, point.to_json()) for point in points]
+    assert seen == [(0, 0), (2, 1), (6, 2), (6, 9)] == [outside_at(lake, point) for point in points]
+    assert lake.ledger.read_point().versions == found[-1]
+
+
+@on_sqlite
+def test_a_point_is_read_by_others_and_later(lake: Lake) -> None:
+    """It goes as text to another thread, stays while others commit, and nests in nothing."""
+    for name in NAMES:
+        lake.sql(f"CREATE TABLE {{{name}}} USING delta AS SELECT 1L AS n")
+    text = lake.ledger.read_point().to_json()
+    lake.sql("INSERT INTO {left} VALUES (5)")
+    lake.sql("DELETE FROM {right}")
+    lake.sql("ALTER TABLE {right} ADD COLUMN more int")
+    assert elsewhere(lambda: sums_at(lake, text)) == (1, 1) == outside_at(lake, dp.ReadPoint.from_json(text))
+    with dp.reading_at(lake.spark, text):
+        assert lake.sql("SELECT * FROM {right}").columns == ["n"]
+        assert elsewhere(lambda: lake.sql("SELECT * FROM {right}").columns) == ["n", "more"]
+    assert sums(lake) == (6, None)
+
+
+@on_sqlite
+def test_a_moment_in_the_future_is_refused(lake: Lake) -> None:
+    lake.table("left", "n bigint")
+    with pytest.raises(VersionNotFound, match="lies in the future"):
+        lake.ledger.read_point(at=lake.ledger.context.clock() + DAY)
+
+
+@on_sqlite
+def test_tables_that_are_newer_than_the_point_or_the_transaction_are_refused_by_name(lake: Lake) -> None:
+    lake.table("left", "n bigint")
+    point = lake.ledger.read_point()
+    with Actor(lake) as a:
+        a.begins()
+        lake.table("right", "n bigint")
+        for statement in ("SELECT * FROM {right}", "INSERT INTO {right} VALUES (1)"):
+            with pytest.raises(Exception, match="is managed since after the transaction began"):
+                a.sql(statement)
+    with pytest.raises(TableNewerThanPoint, match="is managed since after the block of reading_at began"):
+        sums_at(lake, point)
+    assert lake.path("right") in lake.ledger.read_point().versions
+    assert lake.version("right") == 0
+
+
+@on_sqlite
+def test_a_point_that_the_log_no_longer_holds_has_expired(lake: Lake) -> None:
+    """After a cleanup of the log old points say so; newer ones still work."""
+    for name in NAMES:
+        lake.table(name, "n bigint", "'delta.checkpointInterval' = '2'")
+    old = lake.ledger.read_point()
+    for n in range(4):
+        lake.sql(f"INSERT INTO {{left}} VALUES ({n})")
+    kept = lake.ledger.read_point()
+    clock = lake.ledger.context.clock
+    lake.ledger.context.clock = lambda: clock() + 40 * DAY
+    lake.ledger.cleanup(lake.path("left"), dry_run=False)
+    lake.ledger.context.clock = clock
+    assert lake.log("left")[0].startswith(f"{4:020d}")
+    with pytest.raises(
+        ReadPointExpired, match=r"left: the log does not hold version 0 .* Take a newer point"
+    ):
+        sums_at(lake, old)
+    # Only what is read counts.
+    with dp.reading_at(lake.spark, old):
+        assert lake.value("SELECT count(*) FROM {right}") == 0
+    assert sums_at(lake, kept) == (6, None) == sums(lake)
+
+
+@on_sqlite
+def test_a_point_of_a_ledger_that_never_had_it_has_expired(lake: Lake) -> None:
+    lake.table("left", "n bigint")
+    known = lake.ledger.read_point()
+    for versions in ({lake.path("left"): 7}, {lake.path("gone"): 0}):
+        with pytest.raises(ReadPointExpired, match="Take a newer point"):
+            sums_at(lake, dp.ReadPoint(known.at, versions))
+    assert lake.value("SELECT count(*) FROM {left}") == 0
