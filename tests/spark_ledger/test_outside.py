@@ -183,7 +183,7 @@ def changes(lake: Lake, spark: SparkSession) -> None:
     spark.sql(f"SELECT count(*) FROM {orders}").collect()
 
 
-@pytest.mark.parametrize("policy", ["classic", "v2"])
+@pytest.mark.parametrize("policy", ["classic", pytest.param("v2", marks=pytest.mark.slow)])
 def test_no_file_of_the_log_tells_of_a_version_that_is_not_ratified(lake: Lake, policy: str) -> None:
     lake.table("orders", properties=f"{EVERY_VERSION}, 'delta.checkpointPolicy' = '{policy}'", rows=3)
     with watched(lake, "orders") as wrong:

@@ -8,7 +8,8 @@ import org.apache.hadoop.fs.Path;
 
 /**
  * The file system that served the scheme before, with one difference: asked for a commit that a transaction staged, or
- * that is ratified and not yet published, it answers with the file that holds it. Delta asks right after a commit.
+ * that is ratified and not yet published, it answers with the file that holds it. Delta asks right after a commit. In a
+ * task it does so for version 0 alone, which Delta insists to call by its final name.
  */
 public class %(name)s extends %(parent)s {
   public %(name)s() throws Exception {
@@ -35,6 +36,8 @@ public class %(name)s extends %(parent)s {
   }
 
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
+    Path first = LedgerLogStore.first(path);
+    if (first != null && exists(first)) return super.open(first, bufferSize);
     String staged = asks(path) && LedgerLogStore.view() != null ? LedgerLogStore.find(path) : null;
     return super.open(staged == null ? path : LedgerLogStore.content(staged), bufferSize);
   }

@@ -310,6 +310,18 @@ public class LedgerLogStore extends LogStore {
     return new Path(line.substring(line.lastIndexOf('\t') + 1));
   }
 
+  /**
+   * Where a task finds version 0 of a table that its transaction creates; null where it is to read what it was told.
+   * The name follows from the view that Spark hands to the task, so nobody is asked.
+   */
+  static Path first(Path path) {
+    TaskContext task = TaskContext.get();
+    if (task == null || !isCommit(path) || version(path.getName()) != 0) return null;
+    String view = task.getLocalProperty(VIEW);
+    String name = path.getName().substring(0, DIGITS) + ".dp-" + view + ".json";
+    return view == null ? null : new Path(path.getParent(), "_staged_commits/" + name);
+  }
+
   public Path resolvePathOnPhysicalStorage(Path path, Configuration conf) throws IOException {
     return inner(path).resolvePathOnPhysicalStorage(path, conf);
   }
