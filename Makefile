@@ -39,7 +39,7 @@ test-slow: setup ## Several drivers, kills and minutes of load
 	@$(BIN)/python -m pytest -q -m slow
 
 bench: setup ## Goals and what was measured
-	@$(BIN)/python -m benchmarks.planning; planned=$$?; $(BIN)/python -m benchmarks.ledger && exit $$planned
+	@status=0; for part in planning ledger spark; do $(BIN)/python -m benchmarks.$$part || status=1; done; exit $$status
 
 docs: setup ## Write the generated reference pages again
 	@$(BIN)/python -m docs.generate
