@@ -298,5 +298,7 @@ def test_recorded_histories_of_threads_and_outside_readers_are_snapshot_isolated
             one.result(60)
     assert faults_of(lake, record) == []
     outcomes = Counter(one.acknowledged for one in record if one.writes)
-    assert outcomes.total() == 9
+    # A commit makes at most one transaction of every other client lose.
+    assert outcomes[True] + outcomes[False] == 9
     assert outcomes[True] >= 3
+    assert outcomes[False] >= 1
