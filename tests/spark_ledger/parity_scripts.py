@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from delta.tables import DeltaTable
+from delta.tables import DeltaTable, IdentityGenerator
 from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["SCRIPTS", "Place", "Script", "Step"]
@@ -159,7 +159,7 @@ API = Script(
             lambda p: (
                 DeltaTable.create(p.spark)
                 .location(str(p.root))
-                .addColumn("key", "BIGINT", generatedAlwaysAs=_identity())
+                .addColumn("key", "BIGINT", generatedAlwaysAs=IdentityGenerator(1, 1))
                 .addColumn("id", "BIGINT")
                 .addColumn("twice", "BIGINT", generatedAlwaysAs="id * 2")
                 .property("delta.checkpointInterval", "3")
@@ -382,12 +382,6 @@ NAMED = Script(
         sql("CREATE OR REPLACE TABLE {name} (a int) USING delta LOCATION '{root}'"),
     ),
 )
-
-
-def _identity() -> object:
-    from delta.tables import IdentityGenerator
-
-    return IdentityGenerator(1, 1)
 
 
 def _source(place: Place) -> DataFrame:

@@ -42,6 +42,7 @@ EVERYWHERE = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     # Files are read in the order of their random names, and the size of compressed rows depends on theirs.
     "spark.sql.parquet.compression.codec": "uncompressed",
+    "parquet.enable.dictionary": "false",
 }
 
 
