@@ -282,6 +282,9 @@ def poll(lake: Lake, record: list[Recorded], stop: threading.Event, *, with_spar
         )
 
 
+@pytest.mark.parametrize(
+    "ledger_uri", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
 def test_recorded_histories_of_threads_and_outside_readers_are_snapshot_isolated(lake: Lake) -> None:
     create_lists(lake)
     record: list[Recorded] = []
