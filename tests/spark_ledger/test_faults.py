@@ -21,11 +21,12 @@ from deltaplane.errors import (
     CommitOutcomeUnknown,
     LedgerError,
     LedgerUnavailable,
+    StorageError,
     TableFrozen,
     TransactionConflict,
     TransactionDoomed,
 )
-from deltaplane.ledger import Retries
+from deltaplane.ledger import Retries, publish
 from deltaplane.ledger.alerts import Thresholds
 from deltaplane.ledger.reconcile import Grace, reconcile
 from deltaplane.spark.port import LedgerPort
@@ -307,6 +308,23 @@ def test_a_full_disk_rolls_back_all_tables(
     with dp.transaction(shop.spark):
         write_both(shop)
     assert seen(shop) == ALL == outside(shop)
+
+
+def test_a_commit_whose_publication_fails_leaves_a_log_that_everybody_reads(
+    shop: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The statement has succeeded; a checksum of what the log does not show would stop other readers."""
+    with monkeypatch.context() as patch:
+
+        def full(*_: object) -> None:
+            raise StorageError("the disk is full")
+
+        patch.setattr(publish, "_put", full)
+        shop.sql("INSERT INTO {items} VALUES (1, 'late')")
+        assert outside(shop) == NOTHING
+    assert seen(shop) == ([0, 1], []) == outside(shop)
+    shop.sql("INSERT INTO {items} VALUES (2, 'in time')")
+    assert f"{shop.version('items'):020d}.crc" in shop.log("items")
 
 
 # ---- others who write

@@ -28,7 +28,7 @@ from deltaplane.errors import (
 from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.load import read_listing
-from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Staged
 from deltaplane.ledger.prepare import prepare_bytes
@@ -259,13 +259,13 @@ class LedgerPort:
             request = Request(_new_id(), (), None, None, (NewTable(root, None, "import", (), prepared),))
         else:
             request = Request(_new_id(), (Staged(table, prepared, version - 1, True),), None, None)
-        self._ratify(request, table)
-        return None
+        result = self._ratify(request, table)
+        return "delayed" if root in result.unpublished else None
 
-    def _ratify(self, request: Request, table: ManagedTable | None) -> None:
+    def _ratify(self, request: Request, table: ManagedTable | None) -> CommitResult:
         try:
             with telemetry.span("spark.commit"):
-                commit(self.ctx, request)
+                return commit(self.ctx, request)
         except TableAlreadyManaged as error:
             raise CommitConflict(request.creates[0].location, 0, "somebody else", str(error)) from error
         except CommitConflict:

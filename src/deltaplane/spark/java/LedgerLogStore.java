@@ -49,7 +49,10 @@ public class LedgerLogStore extends LogStore {
      */
     String look(String log, long writes, String view, String query, boolean early);
 
-    /** Takes the lines of a commit, or, where they are many, the name of a local file that holds them. */
+    /**
+     * Takes the lines of a commit, or, where they are many, the name of a local file that holds them. null: it is done;
+     * otherwise it took place, and the log does not show it yet.
+     */
     String commit(String file, String lines, String linesFile, String view, String query);
 
     /** A commit that lies elsewhere: "path\tsize\ttime\tfile that holds it"; null: nowhere else. */
@@ -132,6 +135,9 @@ public class LedgerLogStore extends LogStore {
       session.conf().set(CHECKSUMS, "false");
     }
   }
+
+  /** Stands for a view where a commit is not in the log yet: readers give up at a checksum that is ahead of it. */
+  private static final String DELAYED = "delayed";
 
   private static void writeChecksumsAgain(String view) {
     synchronized (QUIET) {
@@ -249,8 +255,9 @@ public class LedgerLogStore extends LogStore {
     if (seen == null) {
       inner(path).write(path, actions, overwrite, conf);
     } else if (isCommit(path)) {
+      writeChecksumsAgain(DELAYED);
       if (view != null) writeNoChecksums(view);
-      commit(asked, path, actions, view);
+      if (commit(asked, path, actions, view) != null) writeNoChecksums(DELAYED);
       if (view != null && writes == 0) STALE.add(view + " " + path.getParent());
     } else if (view == null && path.getName().endsWith(".crc")) {
       inner(path).write(path, actions, overwrite, conf);
@@ -259,17 +266,15 @@ public class LedgerLogStore extends LogStore {
     // the checksum of a commit that may never take place would lie.
   }
 
-  private static void commit(Port asked, Path path, Iterator actions, String view) throws IOException {
+  private static String commit(Port asked, Path path, Iterator actions, String view) throws IOException {
     StringBuilder lines = new StringBuilder();
     while (actions.hasNext()) lines.append((String) actions.next()).append('\n');
-    if (lines.length() < LONG_TEXT) {
-      check(asked.commit(path.toString(), lines.toString(), null, view, query()));
-      return;
-    }
+    if (lines.length() < LONG_TEXT)
+      return check(asked.commit(path.toString(), lines.toString(), null, view, query()));
     java.nio.file.Path file = Files.createTempFile("deltaplane", ".json", new java.nio.file.attribute.FileAttribute[0]);
     try {
       Files.write(file, lines.toString().getBytes(StandardCharsets.UTF_8), new java.nio.file.OpenOption[0]);
-      check(asked.commit(path.toString(), null, file.toString(), view, query()));
+      return check(asked.commit(path.toString(), null, file.toString(), view, query()));
     } finally {
       Files.deleteIfExists(file);
     }
