@@ -80,8 +80,8 @@ def spark_session(
         warehouse: The folder of managed tables; left out, .deltaplane/warehouse.
         conf: Any Spark settings; they win over everything else.
         ledger: The ledger that commits to managed tables go through, or its address; see `attach`.
-        manage: With a ledger: folders in which new tables are managed from their first version; left out,
-            the warehouse.
+        manage: With a ledger: folders and namespaces in which new tables are managed from their first
+            version; left out, the warehouse.
 
     Raises:
         SparkStartError: Spark cannot be started. The message names the cause and the remedy.

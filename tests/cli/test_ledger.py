@@ -28,7 +28,7 @@ from ledger.unpublished import block, commit, delayed, log_of, table_behind
 if TYPE_CHECKING:
     from cli.conftest import Run
 
-NEWEST = 4
+NEWEST = 5
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ TABLES = [
     "pruning_columns",
     "file_bounds",
     "file_packs",
+    "creations",
     "leases",
     "audit",
 ]
@@ -428,10 +429,14 @@ def test_a_reader_has_nothing_but_select_and_the_public_has_nothing(world: World
     ]
 
 
-def test_a_reconciler_has_no_more_than_a_writer_and_deletes_only_packs_and_leases(world: World) -> None:
+def test_a_reconciler_has_no_more_than_a_writer_and_deletes_only_what_is_left_over(world: World) -> None:
     writer, reconciler = rights(world, "deltaplane_writer"), rights(world, "deltaplane_reconciler")
     assert all(reconciler[table] <= writer[table] for table in TABLES)
-    assert [table for table in TABLES if "DELETE" in reconciler[table]] == ["file_packs", "leases"]
+    assert [table for table in TABLES if "DELETE" in reconciler[table]] == [
+        "file_packs",
+        "creations",
+        "leases",
+    ]
     assert "INSERT" not in reconciler["tables"]
     for column in ("location", "name", "foreign_commits", "allowed_paths"):
         asked = f"SELECT has_column_privilege('deltaplane_reconciler', 'tables', '{column}', 'UPDATE')"

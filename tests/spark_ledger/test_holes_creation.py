@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -13,8 +14,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import deltaplane as dp
-from deltaplane.errors import TransactionConflict
+from deltaplane.errors import DeltaplaneError, SparkStartError, TransactionConflict
+from deltaplane.ledger.alerts import Thresholds
+from deltaplane.ledger.reconcile import Grace, reconcile
 from deltaplane.spark.attaching import attach, detach
+from deltaplane.spark.port import LedgerPort
 from spark_ledger.actors import Actor
 from spark_ledger.conftest import Lake, elsewhere
 
@@ -125,3 +129,68 @@ def test_a_rollback_keeps_files_that_lay_there_before(lake: Lake) -> None:
         assert a.column("SELECT id FROM {made}") == [0]
         a.rollback()
     assert everything(lake.folder) == ["made/notes.txt"]
+
+
+def test_what_a_dead_driver_left_of_a_new_table_is_cleared_away(lake: Lake) -> None:
+    """The ledger knows no table there, so the place itself is noted; the reconciler finds it."""
+    with Actor(lake) as a:
+        a.begins().sql("CREATE TABLE made USING delta AS SELECT 1 AS id")
+        a.sql("INSERT INTO made VALUES (2)")
+        assert len(everything(lake.folder)) > 3
+        # The driver is not heard of any more; a day passes.
+        report = reconcile(lake.ledger.context, Thresholds(), grace=Grace(0, 0))
+        assert report.abandoned == (lake.path("made"),)
+        assert everything(lake.folder) == []
+        with pytest.raises(DeltaplaneError, match="was given up earlier"):
+            a.commits()
+    assert (names(lake), lake.ledger.tables()) == ([], [])
+
+
+def test_a_new_table_whose_files_somebody_cleared_away_is_not_made(lake: Lake) -> None:
+    """Two begin to make it; the one that gives up cannot tell whose files lie there."""
+
+    frame = lake.spark.range(1)
+    original = LedgerPort._commit
+
+    def late(*args: Any) -> str | None:
+        for file in (lake.folder / "made").glob("part-*.parquet"):
+            file.unlink()
+        return original(*args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LedgerPort, "_commit", late)
+        with pytest.raises(Exception, match=r"files of the new table are gone.*Run the statement again"):
+            frame.write.format("delta").save(lake.path("made"))
+    assert lake.ledger.tables() == []
+    frame.write.format("delta").save(lake.path("made"))
+    assert lake.value("SELECT count(*) FROM {made}") == 1
+
+
+def test_tables_of_a_namespace_are_managed_wherever_they_lie(lake: Lake, tmp_path: Path) -> None:
+    """`manage=` names a namespace: what is created under a name in it counts, and nothing else."""
+    schema = lake.folder.name.removesuffix(".db")
+    detach(lake.spark)
+    attach(lake.spark, lake.ledger, manage=[schema.upper()])
+    far = tmp_path / "far"
+    lake.sql(f"CREATE TABLE far (id BIGINT) USING delta LOCATION '{far}'")
+    lake.sql("CREATE TABLE near USING delta AS SELECT 1 AS id")
+    lake.spark.range(1).write.format("delta").saveAsTable("saved")
+    lake.spark.newSession().sql(f"CREATE TABLE {schema}.other_session (id BIGINT) USING delta")
+    lake.sql("CREATE TABLE cloned SHALLOW CLONE near")
+    lake.spark.range(1).write.format("delta").save(lake.path("unnamed"))
+    lake.sql(f"CREATE TABLE default.{schema}_other (id BIGINT) USING delta")
+    with dp.transaction(lake.spark):
+        lake.sql(f"CREATE TABLE inside USING delta LOCATION '{tmp_path / 'inside'}' AS SELECT 2 AS id")
+    lake.sql(f"DROP TABLE default.{schema}_other")
+    found = sorted(table.location for table in lake.ledger.tables())
+    assert found == sorted(
+        [str(far), str(tmp_path / "inside")]
+        + [lake.path(name) for name in ("near", "saved", "other_session", "cloned")]
+    )
+
+
+def test_what_is_to_be_managed_has_to_be_a_list(lake: Lake) -> None:
+    detach(lake.spark)
+    with pytest.raises(SparkStartError, match=r"takes a list.*manage=\['here'\]"):
+        attach(lake.spark, lake.ledger, manage="here")
+    attach(lake.spark, lake.ledger)

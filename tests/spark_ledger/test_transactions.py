@@ -248,3 +248,10 @@ def test_run_transaction_gives_up_and_repeats_nothing_else(
     with pytest.raises(StatementRefused, match="VACUUM cannot run inside of a transaction"):
         dp.run_transaction(lake.spark, lambda: fails("VACUUM {items}"))
     assert (len(calls), ids(lake)) == (2, [0])
+
+
+def test_statements_are_refused_in_every_session_of_the_application(items: Lake) -> None:
+    """A transaction belongs to a thread, and its statements may come from any session."""
+    with pytest.raises(StatementRefused, match="DROP TABLE cannot run inside"), dp.transaction(items.spark):
+        items.spark.newSession().sql(f"DROP TABLE delta.`{items.path('items')}`")
+    assert items.value("SELECT count(*) FROM {items}") > 0

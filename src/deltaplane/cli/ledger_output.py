@@ -145,6 +145,7 @@ def reconcile_text(report: ReconcileReport) -> str:
     lines = [_table_line(table) for table in report.tables if table.outcome != "clean"]
     if report.expired_leases:
         lines.append(f"{counted(report.expired_leases, 'lease')} of dead processes removed.")
+    lines += [f"{place}: what a dead transaction left of a new table removed." for place in report.abandoned]
     return "\n".join([*lines, _summary(report.status)])
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.log.paths import check_inside, is_inside, resolve
+from deltaplane.log.paths import check_inside, is_inside, is_relative, resolve
 
 __all__ = ["OutsideFiles"]
 
@@ -41,7 +41,7 @@ class OutsideFiles:
             if not _SUSPICIOUS.search(path) or is_inside(root, path, allowed):
                 continue
             place = resolve(root, path)
-            if _is_relative(path) or ("://" not in place and os.path.lexists(place)):
+            if is_relative(path) or ("://" not in place and os.path.lexists(place)):
                 check_inside(root, path, self._table.label, allowed)
             self.count += 1
             self.example = self.example or path
@@ -54,7 +54,3 @@ class OutsideFiles:
             f"{self.count} actions name files outside the table's folder, such as {self.example}. They were "
             f"taken in as they are; new commits there are refused unless the folder is allowed."
         ]
-
-
-def _is_relative(path: str) -> bool:
-    return not path.startswith("/") and ":" not in path.split("/", 1)[0]

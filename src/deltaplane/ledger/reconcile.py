@@ -16,6 +16,7 @@ from deltaplane.errors import DeltaplaneError, TableFrozen, TableNotManaged
 from deltaplane.ledger.alerts import Alert, Notifier, Thresholds, find_alerts, unreachable
 from deltaplane.ledger.checkpointing import checkpoint_if_due
 from deltaplane.ledger.context import Context
+from deltaplane.ledger.creations import sweep_creations
 from deltaplane.ledger.foreign import notice_foreign_commits
 from deltaplane.ledger.leases import lease
 from deltaplane.ledger.model import ManagedTable
@@ -84,12 +85,14 @@ class ReconcileReport:
         status: How the tables stand afterwards.
         alerts: The thresholds that are passed.
         expired_leases: How many leases of dead processes were removed.
+        abandoned: Where dead transactions had begun to make tables; what they left there was removed.
     """
 
     tables: tuple[TableReport, ...]
     status: LedgerStatus
     alerts: tuple[Alert, ...] = ()
     expired_leases: int = 0
+    abandoned: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[TableReport, ...]:
@@ -101,6 +104,7 @@ class ReconcileReport:
         return {
             "tables": [{**asdict(table), "removed": list(table.removed)} for table in self.tables],
             "expired_leases": self.expired_leases,
+            "abandoned": list(self.abandoned),
             "alerts": [alert.to_json() for alert in self.alerts],
             "status": self.status.to_json(),
         }
@@ -167,11 +171,13 @@ def reconcile(
             if stop is not None and stop.is_set():
                 break
             reports.append(_reconcile_table(ctx, table, force, grace or Grace()))
+        abandoned = sweep_creations(ctx, (grace or Grace()).staged_ms)
         expired = _expire_leases(ctx)
         status = read_status(ctx)
         failures = {report.location: report.error or "" for report in reports if report.outcome == "failed"}
         note(tables=len(reports), failed=len(failures))
-    return ReconcileReport(tuple(reports), status, find_alerts(status, thresholds, failures), expired)
+    alerts = find_alerts(status, thresholds, failures)
+    return ReconcileReport(tuple(reports), status, alerts, expired, abandoned)
 
 
 def _reconcile_table(ctx: Context, table: ManagedTable, force: bool, grace: Grace) -> TableReport:

@@ -11,8 +11,9 @@ from deltaplane.ledger.commit import outcome
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER
+from deltaplane.ledger.storage import Storage
 
-__all__ = ["STAGED_FOLDER", "open_staged", "staged_path", "sweep_staged"]
+__all__ = ["STAGED_FOLDER", "open_staged", "staged_by", "staged_path", "sweep_staged"]
 
 STAGED_FOLDER = f"{LOG_FOLDER}/_staged_commits"
 _OURS = re.compile(r"\d{20}\.dp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
@@ -21,6 +22,12 @@ _OURS = re.compile(r"\d{20}\.dp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.j
 def staged_path(version: int, transaction_id: str) -> str:
     """Where the commit of an open transaction waits."""
     return f"{STAGED_FOLDER}/{version:020d}.dp-{transaction_id}.json"
+
+
+def staged_by(storage: Storage, transaction_id: str) -> list[str]:
+    """The staged commits of one transaction in one table, oldest first."""
+    listed = (_OURS.fullmatch(file.name) for file in storage.list(STAGED_FOLDER))
+    return sorted(f"{STAGED_FOLDER}/{ours[0]}" for ours in listed if ours and ours[1] == transaction_id)
 
 
 def sweep_staged(ctx: Context, table: ManagedTable, older_than_ms: int) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from deltaplane.errors import UnsafePath
 
-__all__ = ["check_inside", "is_inside", "resolve", "suspicious"]
+__all__ = ["check_inside", "is_inside", "is_relative", "resolve", "suspicious"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 _SAME_STORE = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "gcs": "gs"}
@@ -41,6 +41,11 @@ def is_inside(root: str, raw_path: str, allowed_roots: Iterable[str] = ()) -> bo
     if "\0" in place or ".." in place.split("/"):
         return False
     return any(_is_below(store, place, allowed) for allowed in (root, *allowed_roots))
+
+
+def is_relative(path: str) -> bool:
+    """Whether a path of the log begins at the table's folder."""
+    return not path.startswith(("/", "%2f", "%2F")) and ":" not in path.split("/", 1)[0]
 
 
 def check_inside(root: str, raw_path: str, table: str, allowed_roots: Iterable[str] = ()) -> None:

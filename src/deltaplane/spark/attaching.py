@@ -78,7 +78,9 @@ def attach(spark: SparkSession, ledger: Ledger | str, *, manage: Sequence[str] |
     Args:
         spark: A running session with Delta.
         ledger: The ledger, or its address.
-        manage: Folders in which new tables are managed from their first version; left out, the warehouse.
+        manage: Folders and namespaces in which new tables are managed from their first version; left out, the
+            warehouse. What has a slash or a colon is a folder. Tables of a namespace are those that are
+            created under a name in it.
 
     Returns:
         The ledger.
@@ -96,10 +98,33 @@ def attach(spark: SparkSession, ledger: Ledger | str, *, manage: Sequence[str] |
                 f"{opened.context.uri} was asked for. Nothing was changed. Stop the session first."
             )
         return earlier.ledger
-    areas = [str(spark.conf.get("spark.sql.warehouse.dir"))] if manage is None else list(manage)
-    port = LedgerPort(opened.context, [root for area in areas if (root := root_of(area)) is not None])
+    port = LedgerPort(opened.context, *_managed(spark, manage))
     _ATTACHED[_application(spark)] = _installed(spark, opened, port)
     return opened
+
+
+def _managed(spark: SparkSession, manage: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """The folders and the namespaces in which new tables are to be managed."""
+    if isinstance(manage, str):
+        raise SparkStartError(
+            f"manage= takes a list of folders and namespaces, and {manage!r} was given. Nothing was changed. "
+            f"Give manage=[{manage!r}]."
+        )
+    wished = [str(spark.conf.get("spark.sql.warehouse.dir"))] if manage is None else list(manage)
+    folders: list[str] = []
+    namespaces: list[str] = []
+    for one in map(str, wished):
+        if "/" not in one and ":" not in one:
+            namespaces.append(one.removeprefix("spark_catalog."))
+            continue
+        root = root_of(one)
+        if root is None:
+            raise SparkStartError(
+                f"manage= names {one}, which no ledger can hold tables of. Nothing was changed. Give local "
+                f"folders, or folders of an object store that the ledger serves."
+            )
+        folders.append(root)
+    return folders, namespaces
 
 
 def detach(spark: SparkSession) -> None:

@@ -27,11 +27,12 @@ from deltaplane.errors import (
 )
 from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
+from deltaplane.ledger.creations import missing_files, note_creation
 from deltaplane.ledger.load import read_listing
 from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Staged
-from deltaplane.ledger.prepare import prepare_bytes
+from deltaplane.ledger.prepare import Prepared, prepare_bytes
 from deltaplane.ledger.publish import commit_content, publish_pending
 from deltaplane.ledger.release import forget_table
 from deltaplane.ledger.staged import staged_path
@@ -63,12 +64,14 @@ class LedgerPort:
 
         implements: ClassVar[list[str]] = ["deltaplane.LedgerLogStore$Port"]
 
-    def __init__(self, ctx: Context, areas: Sequence[str]) -> None:
+    def __init__(self, ctx: Context, folders: Sequence[str], namespaces: Sequence[str]) -> None:
         self.ctx = ctx
-        self.areas = tuple(areas)
+        self.folders = tuple(folders)
+        self.namespaces = {name.lower() for name in namespaces}
         self.views: dict[str, View] = {}
         self.failures: dict[str, BaseException] = {}
         self._unmanaged_roots: set[str] = set()
+        self._announced: set[str] = set()
         self._guard = threading.Lock()
 
     def toString(self) -> str:  # noqa: N802 - Java calls it so
@@ -94,6 +97,10 @@ class LedgerPort:
     def dropped(self, place: str) -> str | None:
         """See `Port.dropped`."""
         return self._answer(None, lambda: self._dropped(place))
+
+    def creating(self, namespace: str, place: str) -> str | None:
+        """See `Port.creating`."""
+        return self._answer(None, lambda: self._creating(namespace, place))
 
     def gate(self, statement: str, table: str, view: str | None) -> str | None:
         """See `Port.gate`."""
@@ -192,10 +199,11 @@ class LedgerPort:
             return None
         if isinstance(seen, TransactionView) and writes == 0 and root is not None and self.takes(root):
             return "-1"
+        place = root or log
         raise StatementRefused(
-            f"{root or log} is not managed by the ledger, so a write to it cannot be part of "
+            f"{place} is not managed by the ledger, so a write to it cannot be part of "
             f"{seen.label.lower()}. Nothing was written. Bring the table in with: deltaplane ledger adopt "
-            f"{root or log}, or write to it outside."
+            f"{place}, or write to it outside."
         )
 
     def _listing(self, seen: View, root: str) -> str:
@@ -232,7 +240,8 @@ class LedgerPort:
 
     def takes(self, root: str) -> bool:
         """Whether a new table at this place is to be managed."""
-        return any(root == area or root.startswith(f"{area}/") for area in self.areas)
+        inside = any(root == folder or root.startswith(f"{folder}/") for folder in self.folders)
+        return inside or root in self._announced
 
     # ---- commits
 
@@ -256,6 +265,7 @@ class LedgerPort:
             forget_table(self.ctx, table, "its log is gone, and a new table is created there")
             table = None
         if table is None:
+            _check_files(root, prepared)
             request = Request(_new_id(), (), None, None, (NewTable(root, None, "import", (), prepared),))
         else:
             request = Request(_new_id(), (Staged(table, prepared, version - 1, True),), None, None)
@@ -297,7 +307,11 @@ class LedgerPort:
         content = new.prepared.content
         assert content is not None
         path = staged_path(new.version, seen.view_id)
+        if new.version == 0:
+            note_creation(self.ctx, seen.view_id, root, int(seen.begun_at * 1000))
         self.ctx.storage(root).put(path, content)
+        if new.version == 0:
+            _check_files(root, new.prepared)
         new.file = f"{log}/{path.removeprefix(f'{LOG_FOLDER}/')}"
         new.modified_ms = self.ctx.clock()
         seen.staged.setdefault(root, []).append(new)
@@ -337,6 +351,12 @@ class LedgerPort:
         if table is not None and not holds_log(self.ctx.storage(table.location)):
             forget_table(self.ctx, table, "dropped by Spark")
 
+    def _creating(self, namespace: str, place: str) -> None:
+        """Note where a table of a namespace will lie: when Delta makes it, nothing tells its name."""
+        root = root_of(place)
+        if root is not None and namespace.lower() in self.namespaces:
+            self._announced.add(root)
+
     def _gate(self, statement: str, table: str, view: str | None) -> str | None:
         root = root_of(table) if table else None
         seen = self.view(view) if view is not None else None
@@ -349,6 +369,22 @@ class LedgerPort:
 def holds_log(storage: Storage) -> bool:
     """Whether a commit or a checkpoint lies there."""
     return any(file.name[:20].isdigit() for file in storage.list(LOG_FOLDER))
+
+
+def _check_files(root: str, prepared: Prepared) -> None:
+    """See that the files of a new table are there.
+
+    Raises:
+        StorageError: Somebody else who wanted to make a table at the same place has given up meanwhile, and
+            cleared away.
+    """
+    missing = missing_files(root, prepared)
+    if missing:
+        raise StorageError(
+            f"{root}: {len(missing)} files of the new table are gone, such as {missing[0]}: somebody else "
+            f"began to make a table at the same place and rolled back. Nothing was committed. Run the "
+            f"statement again."
+        )
 
 
 def _new_id() -> str:

@@ -21,6 +21,7 @@ from deltaplane.errors import (
 )
 from deltaplane.ledger.commit import NewTable, Request, commit, outcome
 from deltaplane.ledger.context import Retries
+from deltaplane.ledger.creations import forget_creations
 from deltaplane.ledger.grouping import Participant, with_group
 from deltaplane.ledger.head import parse_metadata
 from deltaplane.ledger.model import CommitResult, ManagedTable
@@ -163,8 +164,19 @@ class SparkTransaction:
             raise
         self._attachment.names.forget(self.transaction_id)
         telemetry.count("spark_transactions_total", outcome="committed")
+        self._forget_created()
         self._write_checksums(checksums, self.result)
         self._refresh_cached()
+
+    def _forget_created(self) -> None:
+        """The new tables are in the ledger, so their places need not be noted beside it."""
+        if not self._view.created:
+            return
+        try:
+            forget_creations(self._attachment.ledger.context, self.transaction_id)
+        except DeltaplaneError as error:
+            # The commit has taken place; the reconciler finds that out as well.
+            telemetry.LOGGER.debug("the places of new tables stay noted for a while: %s", error)
 
     def _refresh_cached(self) -> None:
         """Let what is cached of the tables be computed anew, as Spark does after every write."""

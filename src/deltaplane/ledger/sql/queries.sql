@@ -405,3 +405,14 @@ SELECT name, holder, expires_at FROM leases ORDER BY name
 
 -- name: delete_pruning_columns_since
 DELETE FROM pruning_columns WHERE table_id = :table_id AND since_version >= :version
+
+-- name: insert_creation
+INSERT INTO creations (transaction_id, location, begun_at)
+VALUES (:transaction_id, :location, :begun_at)
+ON CONFLICT DO NOTHING
+
+-- name: creations_before
+SELECT transaction_id, location, begun_at FROM creations WHERE begun_at < :limit ORDER BY begun_at, location
+
+-- name: delete_creations
+DELETE FROM creations WHERE transaction_id = :transaction_id

@@ -61,6 +61,9 @@ public class LedgerLogStore extends LogStore {
     /** Tells that the table at a place was dropped. */
     String dropped(String place);
 
+    /** Tells that a table is about to be created under a name, and where. */
+    String creating(String namespace, String place);
+
     /** Whether a statement may run. */
     String gate(String statement, String table, String view);
   }

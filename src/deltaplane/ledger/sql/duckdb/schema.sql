@@ -154,6 +154,14 @@ CREATE TABLE file_bounds (
     hi           BIGINT NOT NULL
 );
 
+-- Places where transactions that have not ended make new tables: nobody else would know what a dead one left there.
+CREATE TABLE creations (
+    transaction_id  TEXT NOT NULL,
+    location        TEXT NOT NULL,
+    begun_at        BIGINT NOT NULL,
+    PRIMARY KEY (transaction_id, location)
+);
+
 -- Who does what right now, such as reconciling a table. Expired leases may be taken by anybody.
 CREATE TABLE leases (
     name        TEXT PRIMARY KEY,

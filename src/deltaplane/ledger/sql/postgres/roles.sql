@@ -76,6 +76,7 @@ BEGIN
             ('file_packs',       'INSERT, DELETE',                 'INSERT, DELETE'),
             ('pruning_columns',  'INSERT, DELETE',                 'INSERT'),
             ('file_bounds',      'INSERT, DELETE',                 'INSERT'),
+            ('creations',        'INSERT, DELETE',                 'DELETE'),
             ('leases',           'INSERT, UPDATE, DELETE',         'INSERT, UPDATE, DELETE'),
             ('audit',            'INSERT',                         'INSERT')
         ) AS rights (name, writer, reconciler)

@@ -163,6 +163,14 @@ CREATE TABLE file_bounds (
     PRIMARY KEY (table_id, column_id, width_class, lo, file_id)
 );
 
+-- Places where transactions that have not ended make new tables: nobody else would know what a dead one left there.
+CREATE TABLE creations (
+    transaction_id  TEXT NOT NULL,
+    location        TEXT NOT NULL,
+    begun_at        BIGINT NOT NULL,
+    PRIMARY KEY (transaction_id, location)
+);
+
 -- Who does what right now, such as reconciling a table. Expired leases may be taken by anybody.
 CREATE TABLE leases (
     name        TEXT PRIMARY KEY,
