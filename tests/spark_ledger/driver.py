@@ -24,6 +24,7 @@ from deltaplane import telemetry
 from deltaplane.ledger import connect
 from spark_ledger.conftest import Lake
 from spark_ledger.histories import client
+from spark_ledger.store import open_store, storage_options
 
 BANKS = ("checking", "savings", "loans")
 ACCOUNTS = 4
@@ -54,7 +55,8 @@ class Report:
 
 def opened(job: Job) -> Lake:
     folder = Path(job["folder"])
-    ledger = connect(job["uri"])
+    store = job.get("endpoint")
+    ledger = connect(job["uri"], storage_options=storage_options(store) if store else None)
     spark = dp.spark_session(
         master="local[1]",
         warehouse=str(folder / "warehouse"),
@@ -63,9 +65,10 @@ def opened(job: Job) -> Lake:
             "spark.sql.shuffle.partitions": "1",
             "spark.databricks.delta.snapshotPartitions": "1",
         },
-        ledger=ledger,
-        manage=[str(folder)],
     )
+    if store:
+        open_store(spark, store)
+    dp.attach(spark, ledger, manage=[str(folder)])
     return Lake(spark, ledger, folder)
 
 
@@ -128,12 +131,23 @@ def race(lake: Lake, job: Job, report: Report) -> None:
     client(lake, job["number"], job["rounds"], record)
 
 
+def store(lake: Lake, job: Job, report: Report) -> None:
+    """Appends to a table on an object store that other drivers append to."""
+    report.say("ready")
+    deadline = time.monotonic() + 300
+    while not Path(job["go"]).exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    table = f"delta.`s3a://{job['bucket']}/managed/shared`"
+    for number in range(job["rounds"]):
+        lake.spark.sql(f"INSERT INTO {table} VALUES ({100 * job['number'] + number})")
+
+
 def main() -> None:
     job = json.loads(sys.argv[1])
     report = Report(job)
     lake = opened(job)
     report.say("open")
-    {"transfers": transfers, "group": group, "race": race}[job["work"]](lake, job, report)
+    {"transfers": transfers, "group": group, "race": race, "store": store}[job["work"]](lake, job, report)
     report.say("done")
     lake.spark.stop()
     lake.ledger.close()

@@ -8,7 +8,7 @@ from typing import cast
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.load import read_checkpoint
 from deltaplane.ledger.model import ManagedTable
-from deltaplane.ledger.ratify import file_key
+from deltaplane.ledger.prepare import short_key
 from deltaplane.ledger.storage import Storage
 from deltaplane.log.actions import Action, AddFile, Metadata, Protocol
 from deltaplane.log.listing import Checkpoint
@@ -46,7 +46,7 @@ def checkpoint_view(
         if isinstance(action, AddFile):
             count += 1
             # A sum does not depend on the order: equal sets give equal marks.
-            mark = (mark + file_key(logical_key(action))) & _MASK
+            mark = (mark + short_key(logical_key(action))) & _MASK
         elif isinstance(action, Protocol | Metadata):
             others[type(action)] = action
     protocol, metadata = others.get(Protocol), others.get(Metadata)

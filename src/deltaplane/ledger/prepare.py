@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, get_args
 
 from deltaplane.errors import CommitRefused, CorruptLog
@@ -18,6 +20,7 @@ from deltaplane.log.actions import (
     CommitInfo,
     DeletionVector,
     DomainMetadata,
+    FileKey,
     Metadata,
     Protocol,
     RemoveFile,
@@ -29,7 +32,15 @@ from deltaplane.log.jsonlines import action_from_dict, action_to_dict, parse_com
 from deltaplane.log.order_keys import INT64_MAX, INT64_MIN
 from deltaplane.log.replay import file_key
 
-__all__ = ["Prepared", "check_text", "prepare_actions", "prepare_bytes", "text_fault", "value_fault"]
+__all__ = [
+    "Prepared",
+    "check_text",
+    "prepare_actions",
+    "prepare_bytes",
+    "short_key",
+    "text_fault",
+    "value_fault",
+]
 
 _DEEPEST = 100
 """Other readers of JSON give up a little below that."""
@@ -83,6 +94,12 @@ class Prepared:
         """The files that come."""
         return [action for action in self.actions if isinstance(action, AddFile)]
 
+    @cached_property
+    def keys(self) -> dict[FileKey, int]:
+        """What identifies the files that come or go, each with its short stand-in."""
+        files = (action for action in self.actions if isinstance(action, AddFile | RemoveFile))
+        return {key: short_key(key) for key in map(file_key, files)}
+
     def paths(self) -> list[str]:
         """The paths of all files that come or go."""
         return [action.path for action in self.actions if isinstance(action, AddFile | RemoveFile)]
@@ -90,6 +107,12 @@ class Prepared:
     def removes(self) -> list[RemoveFile]:
         """The files that go."""
         return [action for action in self.actions if isinstance(action, RemoveFile)]
+
+
+def short_key(key: FileKey) -> int:
+    """A short stand-in for path and deletion vector, for an index that stays small."""
+    digest = hashlib.blake2b("\0".join(key).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def prepare_bytes(content: bytes, source: str) -> Prepared:

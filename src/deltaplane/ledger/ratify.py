@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from deltaplane.ledger.model import ACTIVE, ManagedTable
-from deltaplane.ledger.prepare import Prepared
+from deltaplane.ledger.prepare import Prepared, short_key
 from deltaplane.ledger.pruning import BOUND_COLUMNS, PruningColumns
 from deltaplane.ledger.stores.base import NewRows, Question, Row, Session
 from deltaplane.log.actions import (
@@ -39,7 +40,6 @@ __all__ = [
     "Version",
     "compress",
     "decompress",
-    "file_key",
     "known_question",
     "ratify",
     "records_of",
@@ -71,7 +71,7 @@ FILE_COLUMNS = (
     "removal",
 )
 _SMALL = 50
-_RECORDS = '"numRecords":'
+_RECORDS_FIRST = re.compile(r'\{"numRecords":(\d{1,18})[,}]')
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,7 @@ class Version:
 
 def known_question(session: Session, table_id: int, prepared: Prepared) -> Question:
     """What the ledger knows of the files that a commit touches, to be asked before it is written."""
-    hashes = [file_key(key) for key in _touched(prepared)]
-    return "files_by_key", {"table_id": table_id, "keys": session.keys(hashes)}
-
-
-def _touched(prepared: Prepared) -> list[FileKey]:
-    return list({logical_key(a): None for a in prepared.actions if isinstance(a, AddFile | RemoveFile)})
+    return "files_by_key", {"table_id": table_id, "keys": session.keys(list(prepared.keys.values()))}
 
 
 def ratify(
@@ -139,7 +134,7 @@ def ratify(
     Returns:
         The sums after it, and the next free file id.
     """
-    touched = _touched(version.prepared)
+    touched = version.prepared.keys
     if known_rows is None:
         known_rows = (
             session.ask(known_question(session, table.table_id, version.prepared))[0] if touched else []
@@ -207,15 +202,15 @@ def decompress(content: bytes, size: int) -> bytes:
     return raw
 
 
-def file_key(key: FileKey) -> int:
-    """A short stand-in for path and deletion vector, for an index that stays small."""
-    digest = hashlib.blake2b("\0".join(key).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
 def records_of(stats: str | None) -> int | None:
     """NumRecords of a statistics text."""
-    if not stats or _RECORDS[:-1] not in stats:
+    if not stats:
+        return None
+    usual = _RECORDS_FIRST.match(stats)
+    if usual is not None and stats.endswith("}"):
+        # As Spark and delta-rs write it: nothing else has to be read.
+        return int(usual[1])
+    if '"numRecords"' not in stats:
         return None
     try:
         count = json.loads(stats).get("numRecords")
@@ -296,9 +291,8 @@ def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:
         yield row
 
 
-def _known_files(rows: Sequence[Row], keys: Sequence[FileKey]) -> defaultdict[FileKey, list[_Known]]:
+def _known_files(rows: Sequence[Row], asked: Collection[FileKey]) -> defaultdict[FileKey, list[_Known]]:
     known: defaultdict[FileKey, list[_Known]] = defaultdict(list)
-    asked = set(keys)
     for file_id, path, vector, size, removed, until in rows:
         key = (path_key(path), vector_id(vector))
         if key in asked:
@@ -371,7 +365,9 @@ def _removal(action: RemoveFile) -> str:
 
 
 def _texts(values: Any) -> str | None:
-    return None if values is None else dump_json(dict(sorted(values.items())))
+    if not values:
+        return None if values is None else "{}"
+    return dump_json(dict(sorted(values.items())))
 
 
 def _vector_text(action: AddFile | RemoveFile) -> str | None:
@@ -387,7 +383,7 @@ def _add_row(table_id: int, version: int, action: AddFile) -> list[Any]:
         version,
         ACTIVE,
         ACTIVE,
-        file_key(logical_key(action)),
+        short_key(logical_key(action)),
         action.size,
         action.modification_time,
         records_of(action.stats),
@@ -414,7 +410,7 @@ def _stranger_row(table_id: int, version: int, action: RemoveFile) -> list[Any]:
         version,
         version,
         ACTIVE,
-        file_key(logical_key(action)),
+        short_key(logical_key(action)),
         action.size or 0,
         0,
         None,

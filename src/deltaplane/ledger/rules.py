@@ -14,8 +14,8 @@ from deltaplane.ledger.definition import check_change, check_metadata, check_pro
 from deltaplane.ledger.head import Head
 from deltaplane.ledger.model import ACTIVE, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER
-from deltaplane.ledger.prepare import Prepared
-from deltaplane.ledger.ratify import file_key, vector_id
+from deltaplane.ledger.prepare import Prepared, short_key
+from deltaplane.ledger.ratify import vector_id
 from deltaplane.ledger.stores.base import Session
 from deltaplane.log.actions import AddCDCFile, AddFile, FileKey, Metadata, Protocol, RemoveFile
 from deltaplane.log.features import IMPLIED, check_writable, supports
@@ -206,7 +206,7 @@ def active_in(session: Session, table: ManagedTable) -> ActiveFiles:
     """The active files as the database knows them."""
 
     def ask(removes: Sequence[RemoveFile]) -> set[FileKey]:
-        hashes = session.keys([file_key(logical_key(action)) for action in removes])
+        hashes = session.keys([short_key(logical_key(action)) for action in removes])
         rows = session.rows("files_by_key", table_id=table.table_id, keys=hashes)
         return {(path_key(row[1]), vector_id(row[2])) for row in rows if row[4] == ACTIVE}
 

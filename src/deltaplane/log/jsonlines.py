@@ -48,6 +48,8 @@ _KINDS: dict[str, type[Any]] = {
         SidecarFile,
     )
 }
+# Fields whose values need no second look when JSON gave them this type already.
+_PLAIN: dict[str, type[Any]] = {"str": str, "int": int, "bool": bool}
 _NESTED: dict[str, type[Any]] = {"DeletionVector": DeletionVector, "Format": Format}
 
 
@@ -66,6 +68,11 @@ class _Shape:
         self.types = {f.name: str(f.type).removesuffix(" | None") for f in named}
         self.required = tuple(_camel(f.name) for f in named if _needs_value(f))
         self.attributes = tuple((f.name, _camel(f.name), self.types[f.name]) for f in named)
+        self.plain = {
+            key: (name, _PLAIN[self.types[name]])
+            for key, name in self.keys.items()
+            if self.types[name] in _PLAIN
+        }
 
 
 def _needs_value(field: Field[Any]) -> bool:
@@ -168,7 +175,12 @@ def _build(shape: _Shape, body: Any, source: str, place: str) -> Any:
         raise CorruptLog(source, f"{place} must be an object, and is {body!r:.60}")
     values: dict[str, Any] = {}
     extra: dict[str, Any] = {}
+    plain = shape.plain
     for key, value in body.items():
+        known = plain.get(key)
+        if known is not None and type(value) is known[1]:
+            values[known[0]] = value
+            continue
         attribute = shape.keys.get(key)
         if attribute is None:
             extra[key] = value
@@ -200,6 +212,8 @@ def _checked(kind: str, value: Any, source: str, place: str) -> Any:
     elif kind in _NESTED:
         return _build(_SHAPES[_NESTED[kind]], value, source, place)
     elif type(value) is dict or isinstance(value, Mapping):
+        if not value:
+            return {}
         return {str(k): v if v is None or type(v) is str else dump_json(v) for k, v in value.items()}
     raise CorruptLog(source, f"{place} has an impossible value: {value!r:.60}")
 
@@ -287,13 +301,12 @@ def _objects(text: str, source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         number += _line_ends(text, position, start)
         if start == len(text):
             return
-        place = f"{source}, line {number}"
         try:
             body, after = _decoded(text, start)
         except ValueError as error:
-            raise CorruptLog(place, f"not JSON: {error}") from None
+            raise CorruptLog(f"{source}, line {number}", f"not JSON: {error}") from None
         if not (type(body) is dict or isinstance(body, Mapping)):
-            raise CorruptLog(place, f"not an object: {text[start:after]!r:.60}")
+            raise CorruptLog(f"{source}, line {number}", f"not an object: {text[start:after]!r:.60}")
         if body:
             yield number, body
         number += _line_ends(text, start, after)

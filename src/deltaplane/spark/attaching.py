@@ -221,7 +221,7 @@ def _file_systems(spark: SparkSession) -> dict[str, str]:
             name = str(jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop).getName())
         except Exception:  # noqa: S112 - the jar of that store is not there, so nobody can use it
             continue
-        if not name.startswith("deltaplane."):
+        if name != f"deltaplane.{file_system_class(scheme)}":
             found[scheme] = name
     return found
 
@@ -230,10 +230,7 @@ def _wrap_file_system(spark: SparkSession, scheme: str) -> None:
     """Let a scheme be served by our class, also where the earlier one is in use already."""
     jvm: Any = spark._jvm
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    name = f"deltaplane.{file_system_class(scheme)}"
-    hadoop.set(f"fs.{scheme}.impl", name)
-    if scheme == "file":
-        jvm.deltaplane.FileSystems.replace("file:///", name, hadoop)
+    jvm.deltaplane.FileSystems.replace(scheme, f"deltaplane.{file_system_class(scheme)}", hadoop)
 
 
 def serves_files(spark: SparkSession, attachment: Attachment) -> bool:

@@ -7,6 +7,7 @@ Executors get them as a jar: they load the log store and the file systems by nam
 from __future__ import annotations
 
 import atexit
+import hashlib
 import io
 import os
 import shutil
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["compile_classes", "file_system_class", "java_source"]
+__all__ = ["compile_classes", "file_system_class", "java_source", "load_sources"]
 
 _CLASSES = ("LedgerLogStore", "FileSystems", "ViewCache", "LedgerCacheManager", "NameWatch", "StatementGate")
 
@@ -47,19 +48,24 @@ def compile_classes(spark: SparkSession, file_systems: Mapping[str, str]) -> Non
     for scheme, parent in file_systems.items():
         name = file_system_class(scheme)
         sources[name] = template.replace("%(name)s", name).replace("%(parent)s", parent)
-    missing = [name for name in sources if not _loadable(jvm, name)]
-    if not missing:
+    load_sources(spark, {name: text for name, text in sources.items() if not _loadable(jvm, name)})
+
+
+def load_sources(spark: SparkSession, sources: Mapping[str, str]) -> None:
+    """Compile sources, in their order, and make them loadable by name, in the driver and on executors."""
+    if not sources:
         return
+    jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     compiled: dict[str, bytes] = {}
     parent = loader
-    for name in missing:
+    for source in sources.values():
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(parent)
         # Without these, static methods of interfaces, which the Scala library has many of, cannot be called.
         compiler.setSourceVersion(8)
         compiler.setTargetVersion(8)
-        compiler.cook(sources[name])
+        compiler.cook(source)
         parent = compiler.getClassLoader()
         bytecodes = compiler.getBytecodes()
         compiled |= {str(key): bytes(bytecodes.get(key)) for key in list(bytecodes.keySet())}
@@ -79,7 +85,8 @@ def _jar(classes: Mapping[str, bytes]) -> str:
             archive.writestr(f"{name.replace('.', '/')}.class", code)
     folder = tempfile.mkdtemp(prefix="deltaplane-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = os.path.join(folder, "deltaplane-ledger.jar")
+    # Spark takes a name once, and there may be more than one set of classes.
+    path = os.path.join(folder, f"deltaplane-{hashlib.sha256(content.getvalue()).hexdigest()[:12]}.jar")
     with open(path, "wb") as file:
         file.write(content.getvalue())
     return path
