@@ -6,6 +6,8 @@ Called with a folder.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,34 @@ def transact(spark: SparkSession, folder: Path) -> dict[str, Any]:
     return seen
 
 
+def lose_executor(spark: SparkSession, folder: Path) -> dict[str, Any]:
+    """A transaction in which a task kills its executor, and the work is repeated."""
+    one, two = (str(folder / name) for name in ("managed", "two"))
+    marker = folder.parent / "killed"
+    driver = spark._jvm.java.lang.ProcessHandle.current().pid()
+
+    def kills_once(number: int) -> int:
+        # The worker's parent is the daemon that forked it, and the daemon's is the executor.
+        daemon = os.getppid()
+        executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+        if number == 3 and not marker.exists() and executor not in (1, driver):
+            marker.write_text(str(executor))
+            os.kill(executor, signal.SIGKILL)
+        return number + 100
+
+    spark.udf.register("kills_once", kills_once, "bigint")
+    before = len(list(Path(one).glob("*.parquet")))
+    with dp.transaction(spark):
+        spark.sql(f"INSERT INTO delta.`{one}` SELECT kills_once(id) FROM range(0, 8, 1, 4)")
+        spark.sql(f"DELETE FROM delta.`{two}`")
+        spark.sql(f"INSERT INTO delta.`{two}` SELECT id FROM delta.`{one}` WHERE id >= 100")
+    return {
+        "killed": marker.exists(),
+        "ids": [ids(spark, one)[-8:], ids(spark, two)],
+        "written again": len(list(Path(one).glob("*.parquet"))) - before >= 4,
+    }
+
+
 def main(folder: Path) -> None:
     spark = dp.spark_session(
         master="local-cluster[2,1,1024]",
@@ -85,9 +115,10 @@ def main(folder: Path) -> None:
         "plain": exercise(spark, str(folder / "plain")),
         "transaction": transact(spark, folder / "lake"),
     }
+    seen["executors"] = spark._jsc.sc().getExecutorMemoryStatus().size() - 1
+    seen["loss"] = lose_executor(spark, folder / "lake")
     ledger = dp.connect(f"deltasql://sqlite/{folder}/ledger.db")
     seen["differences"] = [len(ledger.verify(t.location, every=True).differences) for t in ledger.tables()]
-    seen["executors"] = spark._jsc.sc().getExecutorMemoryStatus().size() - 1
     spark.stop()
     print("\n" + json.dumps(seen))
 

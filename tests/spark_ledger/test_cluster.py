@@ -52,3 +52,9 @@ def test_a_whole_transaction_works_on_executors(seen: dict[str, Any]) -> None:
         "commit": {"inside": inside, "operations": ["UPDATE"], "after": inside[:2], "new": True},
     }
     assert seen["differences"] == [0, 0, 0]
+
+
+def test_an_executor_that_is_killed_inside_of_a_transaction_costs_nothing(seen: dict[str, Any]) -> None:
+    """Spark repeats its tasks; what the lost ones wrote is part of no commit."""
+    new = list(range(100, 108))
+    assert seen["loss"] == {"killed": True, "ids": [new, new], "written again": True}
