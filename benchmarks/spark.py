@@ -59,17 +59,21 @@ class Bench:
         self.statements = statements
         self._number = 0
 
-    def table(self, place: str) -> str:
+    def place(self, kind: str) -> Path:
+        """A folder for a new table, which is managed or not."""
         self._number += 1
-        path = self.folder / place / f"t{self._number}"
+        return self.folder / kind / f"t{self._number}"
+
+    def table(self, kind: str) -> str:
+        path = self.place(kind)
         self.spark.sql(f"CREATE TABLE delta.`{path}` (id BIGINT, state STRING) USING delta")
         return f"delta.`{path}`"
 
-    def pair(self) -> tuple[float, float]:
-        """A job on a plain table and on a managed one, statement by statement."""
+    def pair(self, most: int | None = None) -> tuple[float, float]:
+        """A job on a plain table and on a managed one, statement by statement; or its first statements."""
         sides = [self.table("plain"), self.table("managed")]
         totals = [0.0, 0.0]
-        for number, text in enumerate(self.statements):
+        for number, text in enumerate(self.statements[:most]):
             for side in (0, 1) if number % 2 else (1, 0):
                 totals[side] += self.run(text, sides[side])
         return totals[0], totals[1]
@@ -104,14 +108,15 @@ def ratios(what: str, goal: float, pairs: list[tuple[float, float]]) -> Result:
 def large(bench: Bench, repeat: int) -> Result:
     """A statement that commits many actions: all files of a table go, without a look at their rows."""
     pairs = []
-    for number in range(repeat):
+    for _ in range(repeat):
         times = []
         for place in ("plain", "managed"):
-            path = write_log(bench.folder / place / f"large{number}", _ACTIONS, 10)
+            path = write_log(bench.place(place), _ACTIONS, 10)
             if place == "managed":
                 dp.connect(bench_uri(bench)).adopt(str(path))
             times.append(timed(lambda path=path: bench.spark.sql(f"DELETE FROM delta.`{path}`")))
         pairs.append((times[0], times[1]))
+        say(f"plain {times[0]:.1f} s, managed {times[1]:.1f} s")
     return ratios(f"a commit of {_ACTIONS:,} file actions", _LARGE_SLOWER, pairs)
 
 
@@ -131,7 +136,7 @@ def measured(wish: argparse.Namespace, folder: Path) -> list[Result]:
         for engine in wish.engines:
             ledger = attach(spark, dbs.uri(engine), manage=[str(folder / "managed")])
             say(f"{engine}: warming up")
-            bench.pair()
+            bench.pair(wish.warm_up)
             if "job" in wish.parts:
                 say(f"{engine}: {wish.pairs} pairs of jobs")
                 pairs = [bench.pair() for _ in range(wish.pairs)]
@@ -157,6 +162,7 @@ def wishes() -> argparse.Namespace:
     parser.add_argument("--appends", type=int, default=50)
     parser.add_argument("--updates", type=int, default=20)
     parser.add_argument("--merges", type=int, default=10)
+    parser.add_argument("--warm-up", type=int, default=40, help="how many statements run before on each side")
     parser.add_argument("--repeat", type=int, default=3, help="how often a large commit is made")
     parser.add_argument("--seconds", type=int, default=60, help="how long the drivers append")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))

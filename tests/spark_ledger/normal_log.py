@@ -21,6 +21,8 @@ _TIMES = {
     "MIN_INSERTION_TIME",
     "MAX_INSERTION_TIME",
 }
+_SIZES = re.compile(r"size|sizeInBytes|num\w+Bytes|\w+FileSize|sizeOfDataToDelete")
+_FOUND_BY_VACUUM = {"numFilesToDelete", "numDeletedFiles"}
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _EXPRESSION = re.compile(r"#\d+L?")
 _RANDOM_FOLDER = re.compile(r"^[A-Za-z0-9]{2}/(?=part-|_change_data|cdc-)")
@@ -59,6 +61,8 @@ class Naming:
 def _plain(value: Any, root: str, key: str = "") -> Any:
     if key in _TIMES or key.endswith("TimeMs"):
         return "<time>"
+    if _SIZES.fullmatch(key) or key in _FOUND_BY_VACUUM:
+        return "<size>"
     if isinstance(value, dict):
         plain = {name: _plain(one, root, name) for name, one in value.items()}
         # The id of a file of deletion vectors is spelt in a code of its own.
