@@ -24,6 +24,7 @@ from deltaplane.errors import (
     TransactionConflict,
 )
 from deltaplane.ledger.authoring import authored_bytes, fixed_reason
+from deltaplane.ledger.bulk import without_collections
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.foreign import notice_foreign_commits
 from deltaplane.ledger.head import Head, head_of, head_question
@@ -36,6 +37,8 @@ from deltaplane.ledger.rules import active_in, check_commit
 from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, Session
 
 __all__ = ["NewTable", "Request", "commit", "outcome", "raise_conflict"]
+
+_MANY = 10_000
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,12 @@ class Request:
     creates: tuple[NewTable, ...] = ()
 
     @property
+    def action_count(self) -> int:
+        """How many actions it has."""
+        new = (one for table in self.creates for one in (table.prepared, *table.following))
+        return sum(len(one.actions) for one in (*(staged.prepared for staged in self.staged), *new))
+
+    @property
     def table_count(self) -> int:
         """Over how many tables it goes."""
         return len({staged.table.table_id for staged in self.staged}) + len(self.creates)
@@ -85,7 +94,8 @@ def commit(ctx: Context, request: Request) -> CommitResult:
         for table in {staged.table.table_id: staged.table for staged in request.staged}.values():
             notice_foreign_commits(ctx, table)
         telemetry.step("commit.begin")
-        landed = _ratified(ctx, request)
+        with without_collections(request.action_count > _MANY):
+            landed = _ratified(ctx, request)
         note(
             table=[landing.table.label for landing in landed.values()],
             versions=[landing.newest for landing in landed.values()],

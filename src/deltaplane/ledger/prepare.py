@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 from deltaplane.errors import CommitRefused, CorruptLog
+from deltaplane.ledger.bulk import without_collections
 from deltaplane.ledger.model import Facts
 from deltaplane.log.actions import (
     Action,
@@ -42,6 +43,7 @@ __all__ = [
     "value_fault",
 ]
 
+_MUCH = 1 << 20
 _DEEPEST = 100
 """Other readers of JSON give up a little below that."""
 
@@ -95,10 +97,15 @@ class Prepared:
         return [action for action in self.actions if isinstance(action, AddFile)]
 
     @cached_property
+    def files(self) -> tuple[tuple[AddFile | RemoveFile, FileKey], ...]:
+        """The files that come or go, each with what identifies it."""
+        # Not in one isinstance: there may be hundreds of thousands.
+        return tuple((a, file_key(a)) for a in self.actions if type(a) is AddFile or type(a) is RemoveFile)
+
+    @cached_property
     def keys(self) -> dict[FileKey, int]:
         """What identifies the files that come or go, each with its short stand-in."""
-        files = (action for action in self.actions if isinstance(action, AddFile | RemoveFile))
-        return {key: short_key(key) for key in map(file_key, files)}
+        return {key: short_key(key) for _, key in self.files}
 
     def paths(self) -> list[str]:
         """The paths of all files that come or go."""
@@ -121,12 +128,13 @@ def prepare_bytes(content: bytes, source: str) -> Prepared:
     Raises:
         CorruptLog: The bytes are not a commit.
     """
-    actions = _last_words(parse_commit(content, source))
-    for action in actions:
-        fault = _long_fault(action)
-        if fault:
-            raise CorruptLog(source, f"{fault}. Nothing was taken in")
-    return _prepared(actions, content)
+    with without_collections(len(content) > _MUCH):
+        actions = _last_words(parse_commit(content, source))
+        for action in actions:
+            fault = _long_fault(action)
+            if fault:
+                raise CorruptLog(source, f"{fault}. Nothing was taken in")
+        return _prepared(actions, content)
 
 
 def _last_words(actions: Iterable[Action]) -> tuple[Action, ...]:

@@ -12,7 +12,8 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -140,14 +141,20 @@ def ratify(
             session.ask(known_question(session, table.table_id, version.prepared))[0] if touched else []
         )
     known = _known_files(known_rows, touched)
+    small = len(touched) * max(1, len(columns.indexed)) <= _SMALL
     # From here on nothing is asked, only written: a small commit goes in one round trip.
-    with session.pipelined(len(touched) * max(1, len(columns.indexed)) <= _SMALL):
-        totals, next_file_id = _write_files(session, table, version, before, known)
+    with session.pipelined(small):
+        files, totals = _change_files(session, table, version, before, known)
+        next_file_id = table.next_file_id + len(files)
+        new_files = NewRows("files", FILE_COLUMNS, _numbered(files, table.next_file_id))
+        if not small:
+            # The database works on them meanwhile.
+            session.together(new_files)
         write_state(session, table.table_id, version.number, version.prepared.actions)
-        # The database works on the files meanwhile.
         bounds = columns.bounds(table.table_id, table.next_file_id, version.prepared.adds())
         head = {"table_id": table.table_id, "version": version.number, "next_file_id": next_file_id}
         session.together(
+            *([new_files] if small else []),
             NewRows("file_bounds", BOUND_COLUMNS, bounds),
             *commit_rows(table.table_id, version, totals),
             ("advance_head", head),
@@ -234,9 +241,9 @@ def write_base_files(
         The sums with them, and the next free file id.
     """
     rows = [
-        _add_row(table_id, version, action)
+        _add_row(table_id, version, action, short_key(logical_key(action)))
         if isinstance(action, AddFile)
-        else _stranger_row(table_id, version, action)
+        else _stranger_row(table_id, version, action, short_key(logical_key(action)))
         for action in actions
     ]
     session.insert("files", FILE_COLUMNS, _numbered(rows, next_file_id))
@@ -249,8 +256,7 @@ def write_base_files(
     return totals, next_file_id + len(rows)
 
 
-@dataclass(frozen=True)
-class _Known:
+class _Known(NamedTuple):
     file_id: int
     size: int
     active: bool
@@ -258,31 +264,33 @@ class _Known:
     tombstone: bool
 
 
-def _write_files(
-    session: Session,
-    table: ManagedTable,
-    version: Version,
-    before: Totals,
-    known: defaultdict[FileKey, list[_Known]],
-) -> tuple[Totals, int]:
-    adds, removes = version.prepared.adds(), version.prepared.removes()
+_Keyed = list[tuple[FileKey, Any]]
+"""Actions, each behind what identifies its file."""
+_KnownFiles = dict[FileKey, list[_Known]]
+
+
+def _change_files(
+    session: Session, table: ManagedTable, version: Version, before: Totals, known: _KnownFiles
+) -> tuple[list[list[Any]], Totals]:
+    """Note what becomes of the files that are there; gives the rows of new ones, and the sums with them."""
+    files = version.prepared.files
+    adds: _Keyed = [(key, action) for action, key in files if type(action) is AddFile]
+    removes: _Keyed = [(key, action) for action, key in files if type(action) is RemoveFile]
     gone = _remove(session, table.table_id, version.number, removes, known)
     gone += _supersede(session, table.table_id, version.number, adds, known)
-    strangers = [a for a in removes if not any(k.active for k in known[logical_key(a)])]
+    strangers = [(key, action) for key, action in removes if not any(k.active for k in known.get(key, ()))]
     _end_tombstones(session, table.table_id, version.number, strangers, known)
-    rows = [_add_row(table.table_id, version.number, a) for a in adds]
-    rows += [_stranger_row(table.table_id, version.number, a) for a in strangers]
-    first = table.next_file_id
-    if rows:
-        session.insert("files", FILE_COLUMNS, _numbered(rows, first))
+    short = version.prepared.keys
+    rows = [_add_row(table.table_id, version.number, a, short[key]) for key, a in adds]
+    rows += [_stranger_row(table.table_id, version.number, a, short[key]) for key, a in strangers]
     totals = Totals(
         before.num_files + len(adds) - len(gone),
-        before.size_bytes + sum(a.size for a in adds) - sum(k.size for k in gone),
+        before.size_bytes + sum(a.size for _, a in adds) - sum(k.size for k in gone),
         before.num_vectors
-        + sum(a.deletion_vector is not None for a in adds)
+        + sum(a.deletion_vector is not None for _, a in adds)
         - sum(k.has_vector for k in gone),
     )
-    return totals, first + len(rows)
+    return rows, totals
 
 
 def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:
@@ -291,7 +299,7 @@ def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:
         yield row
 
 
-def _known_files(rows: Sequence[Row], asked: Collection[FileKey]) -> defaultdict[FileKey, list[_Known]]:
+def _known_files(rows: Sequence[Row], asked: Collection[FileKey]) -> _KnownFiles:
     known: defaultdict[FileKey, list[_Known]] = defaultdict(list)
     for file_id, path, vector, size, removed, until in rows:
         key = (path_key(path), vector_id(vector))
@@ -311,16 +319,12 @@ def vector_id(text: str | None) -> str:
 
 
 def _remove(
-    session: Session,
-    table_id: int,
-    version: int,
-    removes: list[RemoveFile],
-    known: dict[FileKey, list[_Known]],
+    session: Session, table_id: int, version: int, removes: _Keyed, known: _KnownFiles
 ) -> list[_Known]:
     by_note: defaultdict[tuple[int | None, str], list[int]] = defaultdict(list)
     gone = []
-    for action in removes:
-        for file in known[logical_key(action)]:
+    for key, action in removes:
+        for file in known.get(key, ()):
             if file.active:
                 by_note[action.deletion_timestamp, _removal(action)].append(file.file_id)
                 gone.append(file)
@@ -337,9 +341,9 @@ def _remove(
 
 
 def _supersede(
-    session: Session, table_id: int, version: int, adds: list[AddFile], known: dict[FileKey, list[_Known]]
+    session: Session, table_id: int, version: int, adds: _Keyed, known: _KnownFiles
 ) -> list[_Known]:
-    again = [file for action in adds for file in known[logical_key(action)] if file.active]
+    again = [file for key, _ in adds for file in known.get(key, ()) if file.active]
     if again:
         ids = session.keys([file.file_id for file in again])
         session.run("supersede_files", table_id=table_id, version=version, keys=ids)
@@ -348,20 +352,21 @@ def _supersede(
 
 
 def _end_tombstones(
-    session: Session,
-    table_id: int,
-    version: int,
-    actions: Sequence[AddFile | RemoveFile],
-    known: dict[FileKey, list[_Known]],
+    session: Session, table_id: int, version: int, actions: _Keyed, known: _KnownFiles
 ) -> None:
     """A file that comes back, or is removed once more, has its older tombstone no longer."""
-    old = [file.file_id for action in actions for file in known[logical_key(action)] if file.tombstone]
+    old = [file.file_id for key, _ in actions for file in known.get(key, ()) if file.tombstone]
     if old:
         session.run("end_tombstones", table_id=table_id, version=version, keys=session.keys(old))
 
 
 def _removal(action: RemoveFile) -> str:
-    return dump_json({"dataChange": action.data_change, "extended": action.extended_file_metadata})
+    return _removal_text(action.data_change, action.extended_file_metadata)
+
+
+@cache
+def _removal_text(data_change: bool, extended: bool | None) -> str:
+    return dump_json({"dataChange": data_change, "extended": extended})
 
 
 def _texts(values: Any) -> str | None:
@@ -376,14 +381,14 @@ def _vector_text(action: AddFile | RemoveFile) -> str | None:
     return dump_json(action_to_dict(action)[action.kind]["deletionVector"])
 
 
-def _add_row(table_id: int, version: int, action: AddFile) -> list[Any]:
+def _add_row(table_id: int, version: int, action: AddFile, key: int) -> list[Any]:
     return [
         table_id,
         0,
         version,
         ACTIVE,
         ACTIVE,
-        short_key(logical_key(action)),
+        key,
         action.size,
         action.modification_time,
         records_of(action.stats),
@@ -400,7 +405,7 @@ def _add_row(table_id: int, version: int, action: AddFile) -> list[Any]:
     ]
 
 
-def _stranger_row(table_id: int, version: int, action: RemoveFile) -> list[Any]:
+def _stranger_row(table_id: int, version: int, action: RemoveFile, key: int) -> list[Any]:
     """A tombstone of a file that was never seen active: it came from a checkpoint or a commit before the
     base.
     """
@@ -410,7 +415,7 @@ def _stranger_row(table_id: int, version: int, action: RemoveFile) -> list[Any]:
         version,
         version,
         ACTIVE,
-        short_key(logical_key(action)),
+        key,
         action.size or 0,
         0,
         None,

@@ -157,10 +157,11 @@ def action_from_dict(content: Mapping[str, Any], source: str = "the action") -> 
     Raises:
         CorruptLog: The object is not an action, or a field is missing or of the wrong kind.
     """
-    present = [(name, body) for name, body in content.items() if body is not None]
-    if len(present) != 1:
+    if len(content) > 1:
+        content = {name: body for name, body in content.items() if body is not None} or content
+    name, body = next(iter(content.items()), ("", None))
+    if len(content) != 1 or body is None:
         raise CorruptLog(source, f"an action must have one key, and this has {sorted(content) or 'none'}")
-    name, body = present[0]
     if name == "commitInfo" and (type(body) is dict or isinstance(body, Mapping)):
         return CommitInfo(body)
     kind = _KINDS.get(name)
@@ -296,6 +297,21 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 def _objects(text: str, source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The objects of a text, each with the number of the line it starts on."""
     position, number = 0, 1
+    if "\r" not in text:
+        # As nearly every log is: an object a line. From the first line that is not on, the rest counts.
+        for line in text.split("\n"):
+            try:
+                body, after = _DECODER.raw_decode(line) if line else ({}, 0)
+            except (ValueError, ArithmeticError, RecursionError):
+                break
+            if after != len(line) or type(body) is not dict:
+                break
+            if body:
+                yield number, body
+            position += len(line) + 1
+            number += 1
+        else:
+            return
     while True:
         start = _BLANK.match(text, position).end()  # type: ignore[union-attr]
         number += _line_ends(text, position, start)

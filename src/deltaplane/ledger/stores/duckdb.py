@@ -68,6 +68,8 @@ class _DuckdbSession:
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         content = list(rows)
+        if not content:
+            return
         names = ", ".join(columns)
         if len(content) < _APPEND_FROM:
             # As one text: the driver takes long over every value, because it looks for numpy each time.
