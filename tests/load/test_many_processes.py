@@ -23,7 +23,7 @@ from postgres_server import PostgresServer
 
 WORKER = Path(__file__).with_name("worker.py")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
-SECONDS = float(os.environ.get("DELTAPLANE_LOAD_SECONDS", "20"))
+SECONDS = float(os.environ.get("DELTAPLANE_LOAD_SECONDS", "120"))
 PROCESSES = 64
 
 
