@@ -283,6 +283,10 @@ def _verified(location: str, commits: int, versions: int, differences: tuple[str
     if not differences:
         return f"{location}: ledger and log are equal ({compared})."
     lines = [f"{location}: {counted(len(differences), 'difference')} ({compared}).", *_marked(differences)]
+    from deltaplane.ledger.verify import OUTSIDE_WRITER
+
+    if all(OUTSIDE_WRITER in difference for difference in differences):
+        return "\n".join([*lines, f"Take it in with: deltaplane ledger refresh {location}"])
     return "\n".join([*lines, f"Decide with: deltaplane ledger repair {location} --keep ledger|log"])
 
 

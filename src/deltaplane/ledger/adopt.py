@@ -32,13 +32,14 @@ from deltaplane.ledger.packs import pack_in_passing
 from deltaplane.ledger.prepare import check_text
 from deltaplane.ledger.publish import commit_content
 from deltaplane.ledger.ratify import write_state
+from deltaplane.ledger.release import Released, forget_table
 from deltaplane.ledger.snapshot import read_snapshot
 from deltaplane.ledger.storage import canonical_root
 from deltaplane.ledger.stores.base import Session
 from deltaplane.log.features import check_readable
 from deltaplane.log.listing import LogSegment, bases
 
-__all__ = ["Adoption", "Progress", "adopt_table"]
+__all__ = ["Adoption", "Progress", "adopt_table", "give_up_adoption"]
 
 _LEASE_SECONDS = 120.0
 _POLICIES = ("import", "refuse")
@@ -101,10 +102,7 @@ def adopt_table(
         )
     with lease(ctx, f"adopt:{location}", _LEASE_SECONDS) as held:
         if not held:
-            raise LedgerError(
-                f"{location}: another process is adopting this table. Nothing was changed here. Wait for "
-                f"it, or try again in {_LEASE_SECONDS / 60:.0f} minutes if it died."
-            )
+            raise _busy(location)
 
         def told(what: str, done: int, everything: int) -> None:
             held.renew()
@@ -140,6 +138,26 @@ def _adopt(ctx: Context, location: str, wish: _Wish, progress: Progress) -> Adop
     adoption = _finished(reading, table, wish)
     pack_in_passing(ctx, table)
     return adoption
+
+
+def _busy(location: str) -> LedgerError:
+    return LedgerError(
+        f"{location}: another process is adopting this table. Nothing was changed here. Wait for it, or try "
+        f"again in {_LEASE_SECONDS / 60:.0f} minutes if it died."
+    )
+
+
+def give_up_adoption(ctx: Context, table: ManagedTable, author: str | None) -> Released:
+    """Forget what an adoption that did not finish has read so far.
+
+    Raises:
+        LedgerError: It is still going on.
+    """
+    with lease(ctx, f"adopt:{table.location}", _LEASE_SECONDS) as held:
+        if not held:
+            raise _busy(table.location)
+        forget_table(ctx, table, "its adoption was given up", author)
+    return Released(table.location, table.head_version)
 
 
 def _forget_begun(ctx: Context, location: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from deltaplane.errors import DeltaplaneError, TableAlreadyManaged, TableNotManaged, VersionNotFound
 from deltaplane.ledger import history as _history
-from deltaplane.ledger.adopt import Adoption, Progress, adopt_table
+from deltaplane.ledger.adopt import Adoption, Progress, adopt_table, give_up_adoption
 from deltaplane.ledger.alerts import Notifier, Thresholds
 from deltaplane.ledger.audit import AuditEntry, read_audit
 from deltaplane.ledger.cleanup import Cleanup, clean_log
@@ -216,6 +216,8 @@ class Ledger:
     ) -> Released:
         """Publish what is pending and forget the table, which is an ordinary Delta table again.
 
+        An adoption that was interrupted or failed is given up.
+
         Args:
             path: The table.
             discard_unpublished: Forget it as it is, with what is not published: for a table whose folder is
@@ -225,6 +227,9 @@ class Ledger:
         Raises:
             TableFrozen: The log contradicts the ledger; repair it first.
         """
+        found = self._ctx.find(str(path))
+        if found is not None and found.state == "adopting":
+            return give_up_adoption(self._ctx, found, author)
         return release_table(self._ctx, self._ctx.table(str(path)), author, discard_unpublished)
 
     def refresh(self, path: Place) -> int:

@@ -25,6 +25,7 @@ from deltaplane.log.listing import (
 from deltaplane.log.replay import TableState
 
 __all__ = [
+    "EMPTY_COMMIT",
     "LOG_FOLDER",
     "DamagedCheckpoint",
     "FileVanished",
@@ -34,6 +35,8 @@ __all__ = [
     "read_commits",
     "read_listing",
 ]
+
+EMPTY_COMMIT = "the commit has no actions."
 
 LOG_FOLDER = "_delta_log"
 _READ_AHEAD = 16
@@ -111,7 +114,7 @@ def load_segment(storage: Storage, segment: LogSegment) -> TableState:
             empty.append(version)
         state.apply(version, actions)
     state.checked(storage.root)
-    state.notes = tuple(f"{commit_name(version)}: the commit has no actions." for version in empty)
+    state.notes = tuple(f"{commit_name(version)}: {EMPTY_COMMIT}" for version in empty)
     return state
 
 

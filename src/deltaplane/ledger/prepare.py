@@ -131,7 +131,7 @@ def prepare_bytes(content: bytes, source: str) -> Prepared:
     with without_collections(len(content) > _MUCH):
         actions = _last_words(parse_commit(content, source))
         for action in actions:
-            fault = _long_fault(action)
+            fault = _value_fault(action)
             if fault:
                 raise CorruptLog(source, f"{fault}. Nothing was taken in")
         return _prepared(actions, content)
@@ -189,7 +189,7 @@ def _authored(given: Mapping[str, Any] | Action, source: str) -> Action:
     if fault:
         raise CorruptLog(source, fault)
     action = action_from_dict(content, source)
-    fault = _long_fault(action)
+    fault = _value_fault(action)
     if fault:
         raise CorruptLog(source, fault)
     if isinstance(action, UnknownAction) and action.name == "commitInfo":
@@ -308,14 +308,18 @@ _LONGS: dict[type[Any], tuple[str, ...]] = {
 }
 
 
-def _long_fault(action: Action | DeletionVector) -> str | None:
-    """Which number of an action is beyond 64 bits, where neither Delta nor a database can hold it."""
+def _value_fault(action: Action | DeletionVector) -> str | None:
+    """What an action holds that no database can: a number beyond 64 bits, a path that is no text."""
+    if isinstance(action, AddFile | RemoveFile | AddCDCFile):
+        fault = text_fault(action.path)
+        if fault:
+            return f"{action.kind}: path {fault}"
     for name in _LONGS.get(type(action), ()):
         value = getattr(action, name)
         if value is not None and not INT64_MIN <= value <= INT64_MAX:
             return f"{getattr(action, 'kind', 'deletionVector')}: {name} is beyond 64 bits"
     if isinstance(action, AddFile | RemoveFile) and action.deletion_vector is not None:
-        return _long_fault(action.deletion_vector)
+        return _value_fault(action.deletion_vector)
     if isinstance(action, CommitInfo):
         stamp = action.content.get("inCommitTimestamp")
         if type(stamp) is int and not INT64_MIN <= stamp <= INT64_MAX:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from deltaplane.errors import CorruptLog
 from deltaplane.ledger.model import ACTIVE, ManagedTable
 from deltaplane.ledger.prepare import Prepared, short_key
 from deltaplane.ledger.pruning import BOUND_COLUMNS, PruningColumns
@@ -32,6 +33,7 @@ from deltaplane.log.actions import (
     SetTransaction,
 )
 from deltaplane.log.jsonlines import action_to_dict, dump_json
+from deltaplane.log.order_keys import INT64_MAX
 from deltaplane.log.replay import file_key as logical_key
 from deltaplane.log.replay import path_key
 
@@ -82,6 +84,18 @@ class Totals:
     num_files: int = 0
     size_bytes: int = 0
     num_vectors: int = 0
+
+    def checked(self, label: str) -> Totals:
+        """The sums, where a database can hold them.
+
+        Raises:
+            CorruptLog: It cannot.
+        """
+        if self.size_bytes > INT64_MAX:
+            raise CorruptLog(
+                label, "the sizes of its files sum up to more than 64 bits can hold. Nothing was written"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -253,7 +267,7 @@ def write_base_files(
         before.size_bytes + sum(action.size for action in adds),
         before.num_vectors + sum(action.deletion_vector is not None for action in adds),
     )
-    return totals, next_file_id + len(rows)
+    return totals.checked("the checkpoint"), next_file_id + len(rows)
 
 
 class _Known(NamedTuple):
@@ -290,7 +304,7 @@ def _change_files(
         + sum(a.deletion_vector is not None for _, a in adds)
         - sum(k.has_vector for k in gone),
     )
-    return rows, totals
+    return rows, totals.checked(table.label)
 
 
 def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:

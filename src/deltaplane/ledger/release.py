@@ -55,13 +55,15 @@ def release_table(
                 return Released(current.location, current.head_version)
 
 
-def forget_table(ctx: Context, table: ManagedTable, reason: str) -> None:
-    """Forget a table that was deleted: there is nothing left to publish."""
+def forget_table(ctx: Context, table: ManagedTable, reason: str, author: str | None = None) -> None:
+    """Forget a table of which nothing is left to publish: it was deleted, or never came in."""
     with ctx.store.writing() as session:
         if session.rows("lock_tables", keys=session.keys([table.table_id])):
             erase_rows(session, table.table_id)
             session.run("delete_table", table_id=table.table_id)
-            ctx.audit(session, "release", table.location, None, f"at version {table.head_version}: {reason}")
+            ctx.audit(
+                session, "release", table.location, author, f"at version {table.head_version}: {reason}"
+            )
 
 
 def _forgotten(ctx: Context, table: ManagedTable, author: str | None) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltaplane import telemetry
 from deltaplane.errors import DeltaLogError
 from deltaplane.ledger.context import Context
-from deltaplane.ledger.load import load_state, read_listing
+from deltaplane.ledger.load import EMPTY_COMMIT, load_state, read_listing
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.snapshot import Snapshot, read_snapshot
@@ -23,7 +23,9 @@ from deltaplane.log.jsonlines import action_to_dict, parse_json
 from deltaplane.log.listing import LogListing
 from deltaplane.log.replay import TableState, file_key
 
-__all__ = ["DifferingCommit", "Verification", "differing_commits", "verify_table"]
+__all__ = ["OUTSIDE_WRITER", "DifferingCommit", "Verification", "differing_commits", "verify_table"]
+
+OUTSIDE_WRITER = "(an outside writer)"
 
 _SHOWN = 20
 
@@ -137,7 +139,7 @@ def _commit_sentence(table: ManagedTable, commit: DifferingCommit) -> str:
 def _strangers(table: ManagedTable, listing: LogListing) -> list[str]:
     later = sorted(version for version in listing.commits if version > table.head_version)
     found = [
-        f"version {version}: the log has it and the ledger does not (an outside writer)" for version in later
+        f"version {version}: the log has it and the ledger does not {OUTSIDE_WRITER}" for version in later
     ]
     early = [c.version for c in listing.checkpoints if c.version > max(table.published_version, *later, -1)]
     return found + [
@@ -153,7 +155,8 @@ def _state_differences(
     except DeltaLogError as error:
         return [f"version {version}: the log cannot be read: {error}"]
     snapshot = read_snapshot(ctx, table, version)
-    found = list(state.notes)
+    # A commit without actions is the same in both.
+    found = [note for note in state.notes if not note.endswith(EMPTY_COMMIT)]
     for name, ours, theirs in (
         ("protocol", snapshot.protocol, state.protocol),
         ("metadata", snapshot.metadata, state.metadata),
