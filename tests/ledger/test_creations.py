@@ -109,12 +109,14 @@ def test_files_of_a_clone_belong_to_the_table_it_was_made_from(ledger: Ledger, t
 
 
 def test_a_place_that_cannot_be_cleared_is_tried_again(ledger: Ledger, tmp_path: Path) -> None:
-    table = tmp_path / "made"
-    begun(ledger, table, 25 * 3600, ["part-0.parquet"])
+    """Also where the same transaction had a second one, which could be."""
+    table, other = tmp_path / "made", tmp_path / "other"
+    dead = begun(ledger, table, 25 * 3600, ["part-0.parquet"])
+    note_creation(ledger._ctx, dead, str(other), 0)
     staged = next((table / "_delta_log/_staged_commits").iterdir())
     content = staged.read_text()
     staged.write_text("{not a commit")
-    assert later(ledger).abandoned == ()
+    assert later(ledger).abandoned == (str(other),)
     staged.write_text(content)
     assert later(ledger).abandoned == (str(table),)
 

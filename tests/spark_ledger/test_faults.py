@@ -327,6 +327,26 @@ def test_a_commit_whose_publication_fails_leaves_a_log_that_everybody_reads(
     assert f"{shop.version('items'):020d}.crc" in shop.log("items")
 
 
+def test_an_interruption_behind_the_commit_harms_nothing_of_it(shop: Lake) -> None:
+    """Ctrl-C before the files are published: the tables exist, and one of them is new."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def create() -> None:
+        write_both(shop)
+        shop.sql("CREATE TABLE {made} USING delta AS SELECT 5L AS id")
+
+    stop = at_step("commit.ratified", interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            dp.run_transaction(shop.spark, create)
+    finally:
+        stop()
+    assert seen(shop) == ALL == outside(shop)
+    assert shop.value("SELECT id FROM {made}") == 5
+
+
 # ---- others who write
 
 

@@ -64,7 +64,8 @@ def sweep_creations(ctx: Context, older_than_ms: int) -> tuple[str, ...]:
                 commits = _staged(ctx, transaction_id, location)
                 remove_creation(ctx, transaction_id, location, commits, (begun_at / 1000, limit / 1000))
                 cleared.append(location)
-            forget_creations(ctx, transaction_id)
+            with ctx.store.relaxed() as session:
+                session.run("delete_creation", transaction_id=transaction_id, location=location)
         except (DeltaplaneError, OSError) as error:
             # It stays noted, and the next round tries again.
             telemetry.LOGGER.warning("%s: what a dead transaction left stays: %s", location, error)

@@ -99,7 +99,7 @@ class Prepared:
     @cached_property
     def files(self) -> tuple[tuple[AddFile | RemoveFile, FileKey], ...]:
         """The files that come or go, each with what identifies it."""
-        # Not in one isinstance: there may be hundreds of thousands.
+        # There may be hundreds of thousands, and isinstance takes longer.
         return tuple((a, file_key(a)) for a in self.actions if type(a) is AddFile or type(a) is RemoveFile)
 
     @cached_property

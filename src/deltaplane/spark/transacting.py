@@ -159,14 +159,26 @@ class SparkTransaction:
         except CommitConflict as error:
             self._abandon()
             raise TransactionConflict(error.table, error.version, error.winner, error.reason) from None
-        except BaseException:
+        except DeltaplaneError:
             self._abandon()
+            raise
+        except BaseException:
+            # Such as Ctrl-C, perhaps behind COMMIT: what took place must not be cleared away.
+            if not self._may_have_taken_place():
+                self._abandon()
             raise
         self._attachment.names.forget(self.transaction_id)
         telemetry.count("spark_transactions_total", outcome="committed")
         self._forget_created()
         self._write_checksums(checksums, self.result)
         self._refresh_cached()
+
+    def _may_have_taken_place(self) -> bool:
+        try:
+            return outcome(self._attachment.ledger.context, self.transaction_id)
+        except DeltaplaneError as error:
+            telemetry.LOGGER.warning("transaction %s: %s", self.transaction_id, error)
+            return True
 
     def _forget_created(self) -> None:
         """The new tables are in the ledger, so their places need not be noted beside it."""

@@ -414,5 +414,8 @@ ON CONFLICT DO NOTHING
 -- name: creations_before
 SELECT transaction_id, location, begun_at FROM creations WHERE begun_at < :limit ORDER BY begun_at, location
 
+-- name: delete_creation
+DELETE FROM creations WHERE transaction_id = :transaction_id AND location = :location
+
 -- name: delete_creations
 DELETE FROM creations WHERE transaction_id = :transaction_id
