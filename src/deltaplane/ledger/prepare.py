@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from deltaplane.errors import CommitRefused, CorruptLog
 from deltaplane.ledger.bulk import without_collections
@@ -145,10 +146,11 @@ def _last_words(actions: Iterable[Action]) -> tuple[Action, ...]:
     told = list(actions)
     last: dict[object, int] = {}
     for number, action in enumerate(told):
-        if isinstance(action, AddFile | RemoveFile):
-            last[file_key(action)] = number
-        elif isinstance(action, Metadata | Protocol):
-            last[type(action)] = number
+        kind = type(action)
+        if kind is AddFile or kind is RemoveFile:
+            last[file_key(cast("AddFile | RemoveFile", action))] = number
+        elif kind is Metadata or kind is Protocol:
+            last[kind] = number
         else:
             last[number] = number
     return tuple(told) if len(last) == len(told) else tuple(told[number] for number in sorted(last.values()))
@@ -310,8 +312,9 @@ _LONGS: dict[type[Any], tuple[str, ...]] = {
 
 def _value_fault(action: Action | DeletionVector) -> str | None:
     """What an action holds that no database can: a number beyond 64 bits, a path that is no text."""
-    if isinstance(action, AddFile | RemoveFile | AddCDCFile):
-        fault = text_fault(action.path)
+    if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
+        path = action.path
+        fault = None if path.isascii() and "\0" not in path else text_fault(path)
         if fault:
             return f"{action.kind}: path {fault}"
     for name in _LONGS.get(type(action), ()):
@@ -345,11 +348,12 @@ def _refuse_contradictions(actions: list[Action], label: str) -> None:
 
 
 def _prepared(actions: tuple[Action, ...], content: bytes | None) -> Prepared:
+    kinds = Counter(map(type, actions))
     facts = Facts(
-        adds=sum(isinstance(a, AddFile) for a in actions),
-        removes=sum(isinstance(a, RemoveFile) for a in actions),
-        metadata=any(isinstance(a, Metadata) for a in actions),
-        protocol=any(isinstance(a, Protocol) for a in actions),
+        adds=kinds[AddFile],
+        removes=kinds[RemoveFile],
+        metadata=Metadata in kinds,
+        protocol=Protocol in kinds,
         apps=tuple(a.app_id for a in actions if isinstance(a, SetTransaction)),
         domains=tuple(a.domain for a in actions if isinstance(a, DomainMetadata)),
     )

@@ -125,7 +125,9 @@ class Version:
 
 def known_question(session: Session, table_id: int, prepared: Prepared) -> Question:
     """What the ledger knows of the files that a commit touches, to be asked before it is written."""
-    return "files_by_key", {"table_id": table_id, "keys": session.keys(list(prepared.keys.values()))}
+    # Two files may share a stand-in, and each is to be found once.
+    keys = list(dict.fromkeys(prepared.keys.values()))
+    return "files_by_key", {"table_id": table_id, "keys": session.keys(keys)}
 
 
 def ratify(
@@ -290,9 +292,8 @@ def _change_files(
     files = version.prepared.files
     adds: _Keyed = [(key, action) for action, key in files if type(action) is AddFile]
     removes: _Keyed = [(key, action) for action, key in files if type(action) is RemoveFile]
-    gone = _remove(session, table.table_id, version.number, removes, known)
+    gone, strangers = _remove(session, table.table_id, version.number, removes, known)
     gone += _supersede(session, table.table_id, version.number, adds, known)
-    strangers = [(key, action) for key, action in removes if not any(k.active for k in known.get(key, ()))]
     _end_tombstones(session, table.table_id, version.number, strangers, known)
     short = version.prepared.keys
     rows = [_add_row(table.table_id, version.number, a, short[key]) for key, a in adds]
@@ -316,10 +317,12 @@ def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:
 def _known_files(rows: Sequence[Row], asked: Collection[FileKey]) -> _KnownFiles:
     known: defaultdict[FileKey, list[_Known]] = defaultdict(list)
     for file_id, path, vector, size, removed, until in rows:
-        key = (path_key(path), vector_id(vector))
+        key = (path_key(path), vector_id(vector) if vector else "")
         if key in asked:
-            tombstone = removed < ACTIVE and until == ACTIVE
-            known[key].append(_Known(file_id, size, removed == ACTIVE, vector is not None, tombstone))
+            active = removed == ACTIVE
+            known[key].append(
+                _Known(file_id, size, active, vector is not None, not active and until == ACTIVE)
+            )
     return known
 
 
@@ -334,24 +337,27 @@ def vector_id(text: str | None) -> str:
 
 def _remove(
     session: Session, table_id: int, version: int, removes: _Keyed, known: _KnownFiles
-) -> list[_Known]:
-    by_note: defaultdict[tuple[int | None, str], list[int]] = defaultdict(list)
-    gone = []
+) -> tuple[list[_Known], _Keyed]:
+    """Gives the files that go, and the removals of such that are not there."""
+    by_note: defaultdict[str, list[tuple[int, int | None]]] = defaultdict(list)
+    gone: list[_Known] = []
+    strangers: _Keyed = []
     for key, action in removes:
-        for file in known.get(key, ()):
-            if file.active:
-                by_note[action.deletion_timestamp, _removal(action)].append(file.file_id)
-                gone.append(file)
-    for (deleted_at, note), ids in by_note.items():
-        session.run(
-            "remove_files",
-            table_id=table_id,
-            version=version,
-            deletion_timestamp=deleted_at,
-            removal=note,
-            keys=session.keys(ids),
-        )
-    return gone
+        active = [file for file in known.get(key, ()) if file.active]
+        gone += active
+        if not active:
+            strangers.append((key, action))
+        for file in active:
+            by_note[_removal(action)].append((file.file_id, action.deletion_timestamp))
+    for note, files in by_note.items():
+        values = {"table_id": table_id, "version": version, "removal": note}
+        times = {time for _, time in files}
+        if len(times) == 1:
+            ids = session.keys([number for number, _ in files])
+            session.run("remove_files", **values, keys=ids, deletion_timestamp=times.pop())
+        else:
+            session.remove_files(values, files)
+    return gone, strangers
 
 
 def _supersede(

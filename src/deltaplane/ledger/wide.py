@@ -121,6 +121,18 @@ def _maps(column: pa.Array) -> pa.Array:
     return pa.array(distinct, _VALUES_TYPE).take(encoded.indices)
 
 
+def _removals(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """What the texts of removals say: whether data changed, and whether the tombstone is a whole one.
+
+    Hardly two of them differ, so each different text is read once.
+    """
+    encoded = _string(column).dictionary_encode()
+    distinct = [json.loads(text) if text else {} for text in encoded.dictionary.to_pylist()]
+    changes = pa.array([told.get("dataChange", True) for told in distinct], pa.bool_())
+    whole = pa.array([told.get("extended") for told in distinct], pa.bool_())
+    return changes.take(encoded.indices), whole.take(encoded.indices)
+
+
 def _vectors(column: pa.Array) -> pa.Array:
     if column.null_count == len(column):
         return pa.nulls(len(column), VECTOR_TYPE)
@@ -162,15 +174,14 @@ def checkpoint_files(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 def checkpoint_tombstones(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches of `tombstones_full` as tombstone batches of a checkpoint."""
     for batch in batches:
-        removals = [json.loads(text) if text else {} for text in batch["removal"].to_pylist()]
-        extended = [removal.get("extended") for removal in removals]
-        full = pa.array([bool(value) for value in extended], pa.bool_())
+        data_change, extended = _removals(batch["removal"])
+        full = pc.fill_null(extended, False)
         sizes, values = _whole(batch["size"]), _string(batch["partition_values"])
         columns = {
             "path": _string(batch["path"]),
             "deletion_timestamp": _known(batch["deletion_timestamp"]),
-            "data_change": pa.array([removal.get("dataChange", True) for removal in removals], pa.bool_()),
-            "extended_file_metadata": pa.array(extended, pa.bool_()),
+            "data_change": data_change,
+            "extended_file_metadata": extended,
             "partition_values": pc.if_else(full, values, pa.scalar(None, pa.string())),
             "size": pc.if_else(full, sizes, pa.scalar(None, pa.int64())),
             "tags": _text(batch["tags"]),

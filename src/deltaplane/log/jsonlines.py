@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from deltaplane.errors import CorruptLog
 from deltaplane.log.actions import (
@@ -31,6 +31,7 @@ from deltaplane.log.actions import (
     SidecarFile,
     UnknownAction,
 )
+from deltaplane.log.file_lines import usual_line
 
 __all__ = ["action_from_dict", "action_to_dict", "dump_json", "parse_commit", "parse_json", "write_commit"]
 
@@ -287,27 +288,38 @@ def parse_commit(content: bytes, source: str = "the commit") -> Iterator[Action]
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise CorruptLog(f"{source}, line {line}", f"byte {error.start} is not UTF-8") from None
-    for number, body in _objects(text, source):
-        yield action_from_dict(body, f"{source}, line {number}")
+    for number, told in _told(text, source):
+        if type(told) is not dict:
+            yield cast(Action, told)
+            continue
+        try:
+            action = action_from_dict(told, source)
+        except CorruptLog as error:
+            raise CorruptLog(f"{source}, line {number}", error.cause_text) from None
+        yield action
 
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-def _objects(text: str, source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The objects of a text, each with the number of the line it starts on."""
+def _told(text: str, source: str) -> Iterator[tuple[int, Action | dict[str, Any]]]:
+    """The objects of a text, or their actions where those are known, each with the number of its line."""
     position, number = 0, 1
     if "\r" not in text:
         # As nearly every log is: an object a line. From the first line that is not on, the rest counts.
         for line in text.split("\n"):
-            try:
-                body, after = _DECODER.raw_decode(line) if line else ({}, 0)
-            except (ValueError, ArithmeticError, RecursionError):
-                break
-            if after != len(line) or type(body) is not dict:
-                break
-            if body:
-                yield number, body
+            file = usual_line(line)
+            if file is not None:
+                yield number, file
+            else:
+                try:
+                    body, after = _DECODER.raw_decode(line) if line else ({}, 0)
+                except (ValueError, ArithmeticError, RecursionError):
+                    break
+                if after != len(line) or type(body) is not dict:
+                    break
+                if body:
+                    yield number, body
             position += len(line) + 1
             number += 1
         else:
@@ -321,7 +333,7 @@ def _objects(text: str, source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
             body, after = _decoded(text, start)
         except ValueError as error:
             raise CorruptLog(f"{source}, line {number}", f"not JSON: {error}") from None
-        if not (type(body) is dict or isinstance(body, Mapping)):
+        if type(body) is not dict:
             raise CorruptLog(f"{source}, line {number}", f"not an object: {text[start:after]!r:.60}")
         if body:
             yield number, body

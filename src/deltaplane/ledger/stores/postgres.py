@@ -123,6 +123,10 @@ class _PostgresSession:
             text = _chained(tuple(text for text, _ in parts))
             self._connection.execute(text, _numbered_values(parts))
 
+    def remove_files(self, values: Mapping[str, Any], files: Sequence[tuple[int, int | None]]) -> None:
+        ids = self.keys([number for number, _ in files])
+        self.run("remove_files_at", **values, keys=ids, times=json.dumps(dict(files)))
+
     def _copy(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         self._settle()
         with (

@@ -38,3 +38,9 @@ SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'
 -- name: gone_counts
 SELECT file_id // :width, count(*) FROM files WHERE table_id = :table_id AND removed_version < 9223372036854775807
 GROUP BY 1
+
+-- name: remove_listed_files
+UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807, removal = :removal,
+    deletion_timestamp = r.deleted_at
+FROM (SELECT unnest(CAST(:keys AS BIGINT[])) AS file_id, unnest(CAST(:times AS BIGINT[])) AS deleted_at) r
+WHERE files.table_id = :table_id AND files.file_id = r.file_id

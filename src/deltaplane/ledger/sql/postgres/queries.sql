@@ -70,3 +70,9 @@ WITH marked AS (
         AND (SELECT count(*) FROM marked) >= 0
 )
 SELECT set_config('synchronous_commit', 'off', true)
+
+-- name: remove_files_at
+-- The times are looked up, for the same reason for which nothing is joined; in a query of its own the text is read once.
+UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807, removal = :removal,
+    deletion_timestamp = CAST((SELECT CAST(:times AS JSONB)) ->> CAST(file_id AS TEXT) AS BIGINT)
+WHERE table_id = :table_id AND file_id {among}

@@ -20,7 +20,7 @@ LIMIT :limit
 -- name: files_by_key
 -- The keys first: left alone, SQLite goes through all files of the table and looks each of them up in the list.
 SELECT f.file_id, f.path, f.deletion_vector, f.size, f.removed_version, f.tombstone_until
-FROM (SELECT DISTINCT value FROM json_each(:keys)) k CROSS JOIN files f INDEXED BY files_by_key
+FROM json_each(:keys) k CROSS JOIN files f INDEXED BY files_by_key
 WHERE f.table_id = :table_id AND f.file_key = k.value
 
 -- name: files_by_id
@@ -65,3 +65,8 @@ GROUP BY 1
 -- name: file_keys
 SELECT file_key FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
     AND added_version <= :version AND removed_version > :version
+
+-- name: remove_file
+UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807,
+    deletion_timestamp = :deletion_timestamp, removal = :removal
+WHERE table_id = :table_id AND file_id = :file_id
