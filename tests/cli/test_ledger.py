@@ -417,6 +417,7 @@ def test_reconcile_leaves_with_0_3_1_and_4(run: Run, ledger: Ledger, project: Pa
     clean = run("ledger", "reconcile")
     assert [ran.code for ran in (failed, waiting, alarmed, done, clean)] == [1, 3, 4, 0, 0]
     assert failed.out.startswith("t: failed: Could not write ")
+    assert failed.out.endswith("\n1 table could not be reconciled.\n")
     assert waiting.out.startswith("t: failed before, and waits for its next attempt (--force tries now)\n")
     assert "alert attempts: t: publication failed 2 times, more than 1." in alarmed.err
     assert (done.out, done.err) == ("t: 1 version published\n1 table, everything is published.\n", "")

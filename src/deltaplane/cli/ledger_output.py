@@ -146,7 +146,10 @@ def reconcile_text(report: ReconcileReport) -> str:
     if report.expired_leases:
         lines.append(f"{counted(report.expired_leases, 'lease')} of dead processes removed.")
     lines += [f"{place}: what a dead transaction left of a new table removed." for place in report.abandoned]
-    return "\n".join([*lines, _summary(report.status)])
+    lines.append(_summary(report.status))
+    if report.failed:
+        lines.append(f"{counted(len(report.failed), 'table')} could not be reconciled.")
+    return "\n".join(lines)
 
 
 def round_text(report: ReconcileReport) -> str | None:

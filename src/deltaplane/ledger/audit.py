@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deltaplane.ledger.context import Context
+from deltaplane.ledger.model import row_limit
 
 __all__ = ["AuditEntry", "read_audit"]
-
-_ALL = 9223372036854775807
 
 
 @dataclass(frozen=True)
@@ -35,5 +34,5 @@ class AuditEntry:
 def read_audit(ctx: Context, limit: int | None = None) -> list[AuditEntry]:
     """Read the newest entries, newest first."""
     with ctx.store.reading() as session:
-        rows = session.rows("audit_trail", limit=_ALL if limit is None else limit)
+        rows = session.rows("audit_trail", limit=row_limit(limit))
     return [AuditEntry(*row) for row in rows]

@@ -24,7 +24,7 @@ from deltaplane.ledger.context import Retries
 from deltaplane.ledger.creating import first_commit
 from deltaplane.ledger.filecommit import commit_to_files
 from deltaplane.ledger.load import FileVanished, load_state, read_listing
-from deltaplane.ledger.model import CommitResult, HistoryEntry, ManagedTable
+from deltaplane.ledger.model import CommitResult, HistoryEntry, ManagedTable, row_limit
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Staged
 from deltaplane.ledger.ports import TxnLogCapabilities
@@ -131,7 +131,7 @@ class FileTxnLog:
         listing = read_listing(storage)
         segment(listing)
         times = CommitTimes(storage, listing)
-        versions = sorted(listing.commits, reverse=True)[:limit]
+        versions = sorted(listing.commits, reverse=True)[: row_limit(limit)]
         return [_entry(storage, version, times.at(version)) for version in versions]
 
     def read_commit(self, path: str | Path, version: int) -> bytes:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from deltaplane.ledger.context import Context
-from deltaplane.ledger.model import Facts, HistoryEntry, ManagedTable
+from deltaplane.ledger.model import Facts, HistoryEntry, ManagedTable, row_limit
 
 __all__ = ["read_history"]
-
-_ALL = 9223372036854775807
 
 
 def read_history(ctx: Context, table: ManagedTable, limit: int | None) -> list[HistoryEntry]:
     """Read the newest commits of a table."""
     with ctx.store.reading() as session:
-        rows = session.rows("history", table_id=table.table_id, limit=_ALL if limit is None else limit)
+        rows = session.rows("history", table_id=table.table_id, limit=row_limit(limit))
     return [_entry(row) for row in rows]
 
 

@@ -6,7 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["ACTIVE", "CommitResult", "Facts", "HistoryEntry", "Lag", "ManagedTable", "Winner"]
+from deltaplane.errors import LedgerError
+
+__all__ = ["ACTIVE", "CommitResult", "Facts", "HistoryEntry", "Lag", "ManagedTable", "Winner", "row_limit"]
 
 ACTIVE = 9223372036854775807
 """removed_version of a file that is still part of the table."""
@@ -152,3 +154,19 @@ class Lag:
     def label(self) -> str:
         """What people call the table."""
         return self.name or self.location
+
+
+def row_limit(limit: int | None) -> int:
+    """How many rows are asked for at most; None means all.
+
+    Raises:
+        LedgerError: It is no number of rows.
+    """
+    if limit is None:
+        return ACTIVE
+    if type(limit) is not int or limit < 1:
+        raise LedgerError(
+            f"limit= is the number of entries to give, and {limit!r} was given. Nothing was read. Give 1 or "
+            f"more, or leave it out for all."
+        )
+    return min(limit, ACTIVE)

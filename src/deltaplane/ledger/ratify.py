@@ -158,8 +158,9 @@ def ratify(
         )
     known = _known_files(known_rows, touched)
     small = len(touched) * max(1, len(columns.indexed)) <= _SMALL
-    # From here on nothing is asked, only written: a small commit goes in one round trip.
-    with session.pipelined(small):
+    # From here on nothing is asked, only written: a small commit goes in one round trip, and while the
+    # database lets many files go, the other rows are made.
+    with session.pipelined(True):
         files, totals = _change_files(session, table, version, before, known)
         next_file_id = table.next_file_id + len(files)
         new_files = NewRows("files", FILE_COLUMNS, _numbered(files, table.next_file_id))

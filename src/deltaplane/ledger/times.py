@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import UTC, datetime
 
@@ -26,7 +27,7 @@ def to_ms(moment: str | int | float | datetime) -> int:
     Raises:
         VersionNotFound: The text is not a moment.
     """
-    if isinstance(moment, int | float) and not isinstance(moment, bool):
+    if isinstance(moment, int | float) and not isinstance(moment, bool) and math.isfinite(moment):
         return int(moment)
     if isinstance(moment, str):
         try:

@@ -112,17 +112,6 @@ public class LedgerLogStore extends LogStore {
     return found;
   }
 
-  /**
-   * Views with logs that are to be read anew. Delta insists that version 0 has its final name, which a staged one has
-   * not: the log that the commit leaves behind points to a file that is not there yet.
-   */
-  private static final Set STALE = ConcurrentHashMap.newKeySet();
-
-  /** Whether a log of this view is to be read anew; it is told once. */
-  static boolean isStale(Object log) {
-    return STALE.remove(view() + " " + log);
-  }
-
   private static final String CHECKSUMS = "spark.databricks.delta.writeChecksumFile.enabled";
 
   /** Sessions that write no checksums: to each the views that it commits in, and its setting from before. */
@@ -261,7 +250,6 @@ public class LedgerLogStore extends LogStore {
       writeChecksumsAgain(DELAYED);
       if (view != null) writeNoChecksums(view);
       if (commit(asked, path, actions, view) != null) writeNoChecksums(DELAYED);
-      if (view != null && writes == 0) STALE.add(view + " " + path.getParent());
     } else if (view == null && path.getName().endsWith(".crc")) {
       inner(path).write(path, actions, overwrite, conf);
     }

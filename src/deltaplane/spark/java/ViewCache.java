@@ -136,7 +136,6 @@ public class ViewCache implements Cache {
   }
 
   public Object get(Object key, Callable loader) throws ExecutionException {
-    if (LedgerLogStore.isStale(path(key))) cache().invalidate(key);
     return cache().get(key, loader);
   }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltaplane.errors import CommitRefused, VersionNotFound
+from deltaplane.errors import CommitRefused, LedgerError, VersionNotFound
 from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.ports import TxnLog
 from deltaplane.log.schema_json import schema_string_of
@@ -164,7 +164,8 @@ class ReadingBehaviours:
     def test_a_time_before_the_first_version_is_refused(self, log: TxnLog, place: str) -> None:
         """And so is what is no time, and a time beside a version."""
         first = log.create(place, SCHEMA).timestamp
-        for given in (first - 1, "2001-01-01", "yesterday"):
+        moments: list[Any] = [first - 1, "2001-01-01", "yesterday", float("nan")]
+        for given in moments:
             with refused(VersionNotFound):
                 log.snapshot(place, timestamp=given)
         with refused(VersionNotFound):
@@ -184,6 +185,10 @@ class ReadingBehaviours:
         ]
         assert [(e.facts.adds, e.facts.removes) for e in log.history(place)] == [(0, 1), (1, 0), (0, 0)]
         assert [entry.version for entry in log.history(place, limit=2)] == [2, 1]
+        wrong: list[Any] = [0, -1, "x"]
+        for limit in wrong:
+            with refused(LedgerError):
+                log.history(place, limit=limit)
 
     def test_history_counts_files_where_it_says_so(self, log: TxnLog, place: str) -> None:
         """Otherwise it leaves them open."""
