@@ -156,7 +156,7 @@ BREAKS: dict[str, Break] = {
     "Delta writes checkpoints": Break(
         "H1",
         ("test_outside::test_no_file_of_the_log_tells_of_a_version_that_is_not_ratified",),
-        java("LedgerLogStore", "port() != null && isCheckpointing()", "false"),
+        java("LedgerLogStore", 'port() != null && isCalledBy("Checkpoints")', "false"),
     ),
     "checksums inside": Break(
         "H2",

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import deltaplane as dp
 from deltaplane.cli.app import main
+from deltaplane.errors import StatementRefused
 from spark_ledger.conftest import Lake, elsewhere
 
 pytestmark = pytest.mark.spark
@@ -233,6 +234,24 @@ def assert_checkpoints_are_the_ledgers(lake: Lake, name: str) -> None:
     writers = {pq.ParquetFile(file).metadata.created_by.partition(" ")[0] for file in files}
     assert writers == {"parquet-cpp-arrow"}
     assert version_of(lake.folder / name, "_last_checkpoint") == lake.version(name)
+
+
+def test_a_feature_is_dropped_with_checkpoints_of_the_ledger(lake: Lake) -> None:
+    """Delta asks for them itself here, and goes on only when it finds them."""
+    lake.table("orders", properties="'delta.enableDeletionVectors' = true", rows=5)
+    lake.sql("DELETE FROM {orders} WHERE id = 3")
+    with pytest.raises(StatementRefused, match="DROP FEATURE cannot run inside"), dp.transaction(lake.spark):
+        lake.sql("ALTER TABLE {orders} DROP FEATURE deletionVectors")
+    lake.sql("ALTER TABLE {orders} DROP FEATURE deletionVectors")
+    protocol = lake.ledger.snapshot(lake.path("orders")).protocol
+    assert "deletionVectors" not in (protocol.writer_features or ())
+    assert "checkpointProtection" in (protocol.writer_features or ())
+    lake.sql("INSERT INTO {orders} VALUES (9, 'new')")
+    assert lake.value("SELECT sum(id) FROM {orders}") == 0 + 1 + 2 + 4 + 9
+    log = lake.folder / "orders" / "_delta_log"
+    writers = [pq.ParquetFile(file).metadata.created_by for file in log.glob("*.checkpoint*.parquet")]
+    assert len(writers) >= 3
+    assert {writer.partition(" ")[0] for writer in writers} == {"parquet-cpp-arrow"}
 
 
 # ---- dropped and made again

@@ -15,6 +15,7 @@ _REFUSED = {
     "DropTableCommand": ("DROP TABLE", "it deletes the table's files, which no rollback brings back"),
     "DropNamespace": ("DROP SCHEMA", "it is seen by everybody at once, and no rollback brings it back"),
     "DropDatabaseCommand": ("DROP SCHEMA", "it is seen by everybody at once, and no rollback brings it back"),
+    "AlterTableDropFeature": ("DROP FEATURE", "it needs checkpoints of versions that nobody has committed"),
     "RenameTable": ("RENAME", "a name changes for everybody at once"),
     "AlterTableRenameCommand": ("RENAME", "a name changes for everybody at once"),
     "TruncateTableCommand": ("TRUNCATE of a table that is not Delta", "no rollback brings its rows back"),

@@ -25,6 +25,7 @@ from deltaplane.errors import (
     TransactionEnded,
     VersionNotFound,
 )
+from deltaplane.ledger.checkpointing import write_checkpoint
 from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import missing_files, note_creation
@@ -93,6 +94,10 @@ class LedgerPort:
     def find(self, file: str, view: str | None) -> str | None:
         """See `Port.find`."""
         return self._answer(view, lambda: self._find(file, view))
+
+    def checkpoint(self, log: str) -> str | None:
+        """See `Port.checkpoint`."""
+        return self._answer(None, lambda: self._checkpoint(log))
 
     def dropped(self, place: str) -> str | None:
         """See `Port.dropped`."""
@@ -344,6 +349,13 @@ class LedgerPort:
         if content is None or self.ctx.storage(root).exists(commit_path(version)):
             return None
         return f"{file}\t{len(content)}\t{self.ctx.clock()}\t{file}"
+
+    def _checkpoint(self, log: str) -> None:
+        root = root_of(log)
+        table = None if root is None else self.ctx.find_location(root)
+        if table is not None:
+            publish_pending(self.ctx, table)
+            write_checkpoint(self.ctx, table, table.head_version)
 
     def _dropped(self, place: str) -> None:
         root = root_of(place)

@@ -58,6 +58,9 @@ public class LedgerLogStore extends LogStore {
     /** A commit that lies elsewhere: "path\tsize\ttime\tfile that holds it"; null: nowhere else. */
     String find(String file, String view);
 
+    /** Asks for a checkpoint of the newest version. */
+    String checkpoint(String log);
+
     /** Tells that the table at a place was dropped. */
     String dropped(String place);
 
@@ -323,9 +326,12 @@ public class LedgerLogStore extends LogStore {
   }
 
   public Boolean isPartialWriteVisible(Path path, Configuration conf) throws IOException {
-    // Delta asks this before it writes a checkpoint, and takes an exception as: not this time. The ledger writes them.
-    if (port() != null && isCheckpointing() && look(log(path), -1) != null)
+    // Delta asks this before it writes a checkpoint, and takes an exception as: not this time. The ledger writes them,
+    // behind a commit when the table's interval asks for one, and here when somebody else does, such as DROP FEATURE.
+    if (port() != null && isCalledBy("Checkpoints") && look(log(path), -1) != null) {
+      if (view() == null && !isCalledBy("hooks.CheckpointHook")) check(port().checkpoint(log(path).toString()));
       throw new IOException("Checkpoints of this table are written by the ledger.");
+    }
     return inner(path).isPartialWriteVisible(path, conf);
   }
 
@@ -333,10 +339,10 @@ public class LedgerLogStore extends LogStore {
     return path.getName().equals("_delta_log") ? path : path.getParent();
   }
 
-  private static boolean isCheckpointing() {
+  private static boolean isCalledBy(String part) {
     StackTraceElement[] stack = Thread.currentThread().getStackTrace();
     for (int i = 0; i < stack.length; i++)
-      if (stack[i].getClassName().startsWith("org.apache.spark.sql.delta.Checkpoints")) return true;
+      if (stack[i].getClassName().startsWith("org.apache.spark.sql.delta." + part)) return true;
     return false;
   }
 }
