@@ -57,7 +57,7 @@ def test_what_a_dead_transaction_left_goes_and_it_can_never_be_committed(
     table_behind(ledger, tmp_path, "t", 0)
     table = tmp_path / "made"
     dead = begun(ledger, table, 25 * 3600, ["part-0.parquet", "day=1/part-1.parquet"])
-    written(table, "part-2-of-a-statement-that-failed.parquet", 25 * 3600)
+    written(table, "day=1/.part-1.parquet.crc", 25 * 3600)
     assert later(ledger).abandoned == (str(table),)
     assert not table.exists()
     assert later(ledger).abandoned == ()
@@ -85,6 +85,15 @@ def test_files_of_others_stay_while_somebody_makes_a_table_in_the_same_place(
     mine = written(table, "notes.txt", 25 * 3600)
     assert later(ledger).abandoned == (str(table),)
     assert (young.exists(), mine.exists(), (table / "part-0.parquet").exists()) == (True, True, False)
+
+
+def test_what_somebody_else_wrote_to_the_place_stays(ledger: Ledger, tmp_path: Path) -> None:
+    """A day later nobody can tell whose files they are that no commit names."""
+    table = tmp_path / "made"
+    begun(ledger, table, 25 * 3600, ["part-0.parquet"])
+    others = written(table, "part-7-of-somebody-else.parquet", 24.5 * 3600)
+    assert later(ledger).abandoned == (str(table),)
+    assert [file for file in table.rglob("*") if file.is_file()] == [others]
 
 
 def test_a_table_that_was_made_is_not_touched(ledger: Ledger, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +51,31 @@ def test_what_was_cached_before_is_computed_anew_after_the_commit(items: Lake) -
         items.sql("INSERT INTO {items} VALUES (10, 'a')")
     assert (ids(read(items)), elsewhere(lambda: ids(read(items)))) == ([0, 10], [0, 10])
     assert cached.storageLevel.useMemory
+
+
+@pytest.mark.parametrize("way", ["INSERT", "OVERWRITE", "insertInto", "writeTo", "saveAsTable"])
+def test_a_table_that_is_cached_by_its_name_is_written_inside(items: Lake, way: str) -> None:
+    """H3: Spark computes it anew behind a write, when the commit is staged already."""
+    spark = items.spark
+    name = f"cached{uuid.uuid4().hex[:6]}"
+    spark.sql(f"CREATE TABLE {name} USING delta LOCATION '{items.path('items')}'")
+    cached = spark.table(name).cache()
+    assert ids(cached) == [0]
+    row = spark.createDataFrame([(10, "a")], "id bigint, state string")
+    with dp.transaction(spark):
+        if way == "INSERT":
+            spark.sql(f"INSERT INTO {name} VALUES (10, 'a')")
+        elif way == "OVERWRITE":
+            spark.sql(f"INSERT OVERWRITE {name} VALUES (0, 'a'), (10, 'a')")
+        elif way == "insertInto":
+            row.write.insertInto(name)
+        elif way == "writeTo":
+            row.writeTo(name).append()
+        else:
+            row.write.format("delta").mode("append").saveAsTable(name)
+        assert (ids(spark.table(name)), elsewhere(lambda: ids(spark.table(name)))) == ([0, 10], [0])
+    assert ids(spark.table(name)) == [0, 10]
+    spark.sql(f"DROP TABLE {name}")
 
 
 def test_what_was_marked_before_is_not_computed_inside(items: Lake) -> None:

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 import deltaplane as dp
-from deltaplane.errors import ReadPointExpired, TableNewerThanPoint, VersionNotFound
+from deltaplane.errors import ReadPointExpired, StatementRefused, TableNewerThanPoint, VersionNotFound
 from spark_ledger.actors import Actor
 from spark_ledger.conftest import Lake, elsewhere
 
@@ -138,3 +138,19 @@ def test_a_point_of_a_ledger_that_never_had_it_has_expired(lake: Lake) -> None:
         with pytest.raises(ReadPointExpired, match="Take a newer point"):
             sums_at(lake, dp.ReadPoint(known.at, versions))
     assert lake.value("SELECT count(*) FROM {left}") == 0
+
+
+@pytest.mark.parametrize(
+    "statement", ["CREATE TABLE {new} (id bigint)", "CREATE TABLE {new} USING delta AS SELECT 1"]
+)
+def test_nothing_is_left_of_a_table_that_is_refused_at_a_point(lake: Lake, statement: str) -> None:
+    lake.table("items", rows=1)
+    text = statement if "AS" in statement else f"{statement} USING delta"
+    with (
+        pytest.raises(StatementRefused, match="No table can be created at a read point"),
+        dp.reading_at(lake.spark, lake.ledger.read_point()),
+    ):
+        lake.sql(text)
+    assert not (lake.folder / "new").exists()
+    lake.sql(text)
+    assert lake.version("new") == 0

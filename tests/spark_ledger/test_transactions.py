@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -20,7 +21,7 @@ from deltaplane.errors import (
 )
 from deltaplane.ledger import Retries
 from spark_ledger.actors import Actor
-from spark_ledger.conftest import Lake
+from spark_ledger.conftest import Lake, elsewhere
 
 pytestmark = pytest.mark.spark
 on_sqlite = pytest.mark.parametrize("ledger_uri", ["sqlite"], indirect=True)
@@ -109,6 +110,75 @@ def test_rollback_ends_the_transaction_and_nothing_of_it_stays(items: Lake) -> N
     assert transaction.result is None
     assert (lake.log("items"), lake.log("notes")) == before
     assert lake.ledger.outcome(transaction.transaction_id) is False
+
+
+@on_sqlite
+def test_what_a_block_does_behind_its_rollback_is_refused(items: Lake) -> None:
+    """It would be committed, statement by statement, by somebody who believes to be in a transaction."""
+
+    def go_on() -> None:
+        with dp.transaction(items.spark) as transaction:
+            items.sql("INSERT INTO {notes} VALUES (1)")
+            transaction.rollback()
+            assert ids(items) == [0]
+            items.sql("INSERT INTO {items} VALUES (1, 'behind')")
+
+    with pytest.raises(TransactionEnded, match="was rolled back, and its block goes on"):
+        go_on()
+    items.sql("INSERT INTO {items} VALUES (2, 'after')")
+    assert ids(items) == [0, 2]
+    assert items.value("SELECT count(*) FROM {notes}") == 0
+
+
+@on_sqlite
+def test_a_block_may_end_in_another_thread(items: Lake) -> None:
+    """As where a framework runs the two halves of a generator in threads of its own."""
+
+    def halves() -> Iterator[None]:
+        with dp.transaction(items.spark):
+            items.sql("INSERT INTO {items} VALUES (1, 'first half')")
+            yield
+
+    both = halves()
+    next(both)
+    elsewhere(lambda: next(both, None))
+    assert ids(items) == [0, 1]
+    with dp.transaction(items.spark):
+        items.sql("INSERT INTO {items} VALUES (2, 'next')")
+    assert ids(items) == [0, 1, 2]
+
+
+@on_sqlite
+def test_a_table_has_one_state_inside_whichever_path_leads_to_it(items: Lake, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(items.folder)
+    linked = f"SELECT count(*) FROM delta.`{link}/items`"
+    with dp.transaction(items.spark):
+        items.sql("INSERT INTO {items} VALUES (1, 'inside')")
+        assert items.value(linked) == 2
+        items.sql(f"INSERT INTO delta.`{link}/items` VALUES (2, 'linked')")
+        assert ids(items) == [0, 1, 2]
+    assert (ids(items), items.value(linked)) == ([0, 1, 2], 3)
+
+
+@on_sqlite
+@pytest.mark.parametrize("statement", ["INSERT INTO {exported} VALUES (2)", "GENERATE"])
+def test_nothing_is_exported_to_other_engines_before_the_commit(items: Lake, statement: str) -> None:
+    """Delta writes manifests behind its own commits, past the log, and they would outlive a rollback."""
+    items.table("exported", "id bigint", "'delta.compatibility.symlinkFormatManifest.enabled' = true")
+    items.sql("INSERT INTO {exported} VALUES (1)")
+    manifest = Path(items.path("exported")) / "_symlink_format_manifest" / "manifest"
+    before = manifest.read_text()
+    told = "GENERATE cannot run inside"
+    if statement == "GENERATE":
+        statement = "GENERATE symlink_format_manifest FOR TABLE {exported}"
+    else:
+        told = "cannot be written inside of a transaction while delta.compatibility.symlink"
+    with pytest.raises(StatementRefused, match=told), dp.transaction(items.spark):
+        items.sql(statement)
+    assert manifest.read_text() == before
+    items.sql(statement)
+    assert items.value("SELECT max(id) FROM {exported}") == (1 if "GENERATE" in statement else 2)
 
 
 @on_sqlite

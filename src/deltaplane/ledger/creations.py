@@ -57,12 +57,12 @@ def sweep_creations(ctx: Context, older_than_ms: int) -> tuple[str, ...]:
     with ctx.store.reading() as session:
         noted = session.rows("creations_before", limit=limit)
     cleared = []
-    for transaction_id, location, begun_at in noted:
+    for transaction_id, location, _ in noted:
         try:
             # After this the transaction has taken place or never will.
             if not outcome(ctx, transaction_id):
                 commits = _staged(ctx, transaction_id, location)
-                remove_creation(ctx, transaction_id, location, commits, (begun_at / 1000, limit / 1000))
+                remove_creation(ctx, transaction_id, location, commits)
                 cleared.append(location)
             with ctx.store.relaxed() as session:
                 session.run("delete_creation", transaction_id=transaction_id, location=location)
@@ -78,7 +78,11 @@ def _staged(ctx: Context, transaction_id: str, location: str) -> list[Prepared]:
 
 
 def remove_creation(
-    ctx: Context, transaction_id: str, location: str, commits: Iterable[Prepared], time: tuple[float, float]
+    ctx: Context,
+    transaction_id: str,
+    location: str,
+    commits: Iterable[Prepared],
+    time: tuple[float, float] | None = None,
 ) -> None:
     """Remove the files of a table that will not exist.
 
@@ -87,21 +91,22 @@ def remove_creation(
         transaction_id: Who would have made it. It has been given up.
         location: Where.
         commits: What it had staged there.
-        time: From when on and until when it wrote. What Spark has written there in that time and put into no
-            commit goes as well.
+        time: From when on and until when it wrote, where that is certain. What Spark has written there in
+            that time and put into no commit goes as well; long after its death nobody can tell whose it is.
     """
     storage = ctx.storage(location)
     paths = [path for one in commits for path in _own_files(location, one)]
-    for path in (*paths, *staged_by(storage, transaction_id)):
+    beside = [] if "://" in location else [_checksum_of(path) for path in paths]
+    for path in (*paths, *beside, *staged_by(storage, transaction_id)):
         try:
             storage.delete(path)
         except (DeltaplaneError, OSError) as error:
             telemetry.LOGGER.warning("%s: %s of a rolled-back transaction stays: %s", location, path, error)
     if "://" not in location and ctx.find_location(location) is None:
-        _remove_strays(location, *time)
+        _remove_strays(location, time)
 
 
-def _remove_strays(root: str, since: float, until: float) -> None:
+def _remove_strays(root: str, time: tuple[float, float] | None) -> None:
     """Remove what Spark wrote there in that time, and folders that are empty then.
 
     Nothing is touched where somebody else is about to make a table in the same place.
@@ -111,10 +116,16 @@ def _remove_strays(root: str, since: float, until: float) -> None:
     for folder, _, names in os.walk(root, topdown=False):
         for name in names:
             path = os.path.join(folder, name)
-            if _SPARKS.match(name) and since <= os.path.getmtime(path) <= until:
+            if time is not None and _SPARKS.match(name) and time[0] <= os.path.getmtime(path) <= time[1]:
                 os.unlink(path)
         if not os.listdir(folder):
             os.rmdir(folder)
+
+
+def _checksum_of(path: str) -> str:
+    """What Hadoop keeps beside a local file."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.crc".lstrip("/")
 
 
 def missing_files(location: str, prepared: Prepared) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deltaplane.errors import SparkStartError
@@ -41,6 +41,7 @@ class Attachment:
         cache: Delta's logs, by view.
         names: The names that transactions gave to tables.
         schemes: The file systems that are wrapped.
+        threads: The local properties of the threads that are in a view, by the view's id.
     """
 
     ledger: Ledger
@@ -48,6 +49,7 @@ class Attachment:
     cache: Any
     names: Any
     schemes: tuple[str, ...]
+    threads: dict[str, Any] = field(default_factory=dict)
 
 
 _ATTACHED: dict[str, Attachment] = {}

@@ -19,9 +19,16 @@ _REFUSED = {
     "RenameTable": ("RENAME", "a name changes for everybody at once"),
     "AlterTableRenameCommand": ("RENAME", "a name changes for everybody at once"),
     "TruncateTableCommand": ("TRUNCATE of a table that is not Delta", "no rollback brings its rows back"),
+    "DeltaGenerateCommand": ("GENERATE", "other engines would read what is not committed"),
     "CacheTable": ("CACHE TABLE", "Spark would serve what is cached to everybody"),
     "CacheTableAsSelect": ("CACHE TABLE", "Spark would serve what is cached to everybody"),
 }
+
+
+_NOTHING_NEW = (
+    "No table can be created at a read point. Nothing was written. Leave the block of reading_at first, or "
+    "use a transaction."
+)
 
 
 def check_statement(ctx: Context, statement: str, root: str | None, seen: View | None) -> str | None:
@@ -34,6 +41,9 @@ def check_statement(ctx: Context, statement: str, root: str | None, seen: View |
             name only where the folder gets it as well.
         seen: The view that it runs in.
     """
+    if statement == "CreateTable":
+        # Before Delta makes the folder of a log that will never be.
+        return None if isinstance(seen, TransactionView) else _NOTHING_NEW
     name, reason = _REFUSED[statement]
     if seen is not None:
         where = "a transaction" if isinstance(seen, TransactionView) else "a block of reading_at"

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from deltaplane.errors import LedgerError, SparkStartError
 from deltaplane.spark.attaching import Attachment, serves_files
-from deltaplane.spark.views import View
+from deltaplane.spark.views import BEHIND, View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUERY", "VIEW", "current_view", "enter", "leave"]
+__all__ = ["QUERY", "VIEW", "current_view", "enter", "is_running", "leave", "stay_behind"]
 
 VIEW = "deltaplane.view"
 QUERY = "sql.streaming.queryId"
@@ -45,14 +45,43 @@ def enter(spark: SparkSession, attachment: Attachment, view: View) -> None:
     jvm.deltaplane.StatementGate.install(spark._jsparkSession)
     attachment.port.views[view.view_id] = view
     spark.sparkContext.setLocalProperty(VIEW, view.view_id)
+    # Whoever ends the view may be another thread.
+    attachment.threads[view.view_id] = spark.sparkContext._jsc.sc().getLocalProperties()
 
 
 def leave(spark: SparkSession, attachment: Attachment, view: View) -> None:
     """End a view: from here on the thread sees what everybody sees."""
+    _end(attachment, view)
+    attachment.port.failures.pop(view.view_id, None)
+    properties = attachment.threads.pop(view.view_id, None)
+    if is_running(spark):
+        if properties is not None:
+            properties.remove(VIEW)
+        _forget(spark, attachment, view.view_id)
+        _forget(spark, attachment, view.view_id + BEHIND)
+
+
+def stay_behind(spark: SparkSession, attachment: Attachment, view: View) -> None:
+    """End a view whose thread stays in its block: it sees what everybody sees, and writes nothing."""
+    _end(attachment, view)
+    if is_running(spark):
+        # Another id: what still runs under the view's own, such as an update in a pool, must not go on.
+        attachment.threads[view.view_id].setProperty(VIEW, view.view_id + BEHIND)
+        _forget(spark, attachment, view.view_id)
+
+
+def _end(attachment: Attachment, view: View) -> None:
     view.ended = True
     attachment.port.views.pop(view.view_id, None)
-    attachment.port.failures.pop(view.view_id, None)
-    spark.sparkContext.setLocalProperty(VIEW, None)  # type: ignore[arg-type]
+
+
+def _forget(spark: SparkSession, attachment: Attachment, view_id: str) -> None:
+    """Forget what Delta knows of the tables in a view."""
     jvm: Any = spark._jvm
-    attachment.cache.drop(view.view_id)
-    jvm.deltaplane.LedgerLogStore.forget(view.view_id)
+    attachment.cache.drop(view_id)
+    jvm.deltaplane.LedgerLogStore.forget(view_id)
+
+
+def is_running(spark: SparkSession) -> bool:
+    """Whether the session can still be asked."""
+    return spark.sparkContext._jsc is not None

@@ -29,6 +29,7 @@ from deltaplane.ledger.checkpointing import write_checkpoint
 from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import missing_files, note_creation
+from deltaplane.ledger.head import parse_metadata
 from deltaplane.ledger.load import read_listing
 from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
@@ -38,11 +39,16 @@ from deltaplane.ledger.publish import commit_content, publish_pending
 from deltaplane.ledger.release import forget_table
 from deltaplane.ledger.staged import staged_path
 from deltaplane.ledger.storage import Storage, canonical_root
+from deltaplane.ledger.stores.base import Row
+from deltaplane.log.actions import Metadata
 from deltaplane.log.listing import bases
 from deltaplane.spark.gate import check_statement
-from deltaplane.spark.views import StagedCommit, TransactionView, View
+from deltaplane.spark.views import BEHIND, StagedCommit, TransactionView, View
 
 __all__ = ["LedgerPort", "holds_log", "root_of"]
+
+# Where they are set Delta writes files for other engines behind a commit, past the log store.
+_EXPORTS = ("delta.compatibility.symlinkFormatManifest.enabled", "delta.universalFormat.enabledFormats")
 
 
 def root_of(log: str) -> str | None:
@@ -81,7 +87,7 @@ class LedgerPort:
 
     def look(self, log: str, writes: int, view: str | None, query: str | None, early: bool) -> str | None:
         """See `Port.look`."""
-        if view is None:
+        if view is None or (view.endswith(BEHIND) and writes < 0):
             return self._answer(None, lambda: self._look_outside(log, writes))
         return self._answer(view, lambda: self._look_inside(log, writes, self.view(view), query, early))
 
@@ -93,7 +99,8 @@ class LedgerPort:
 
     def find(self, file: str, view: str | None) -> str | None:
         """See `Port.find`."""
-        return self._answer(view, lambda: self._find(file, view))
+        seen = None if view is None or view.endswith(BEHIND) else view
+        return self._answer(seen, lambda: self._find(file, seen))
 
     def checkpoint(self, log: str) -> str | None:
         """See `Port.checkpoint`."""
@@ -130,7 +137,7 @@ class LedgerPort:
 
     def _remember(self, view: str | None, error: BaseException) -> None:
         if view is not None:
-            self.failures[view] = error
+            self.failures[view.removesuffix(BEHIND)] = error
 
     def view(self, view: str) -> View:
         """A view that Spark's thread carries.
@@ -139,6 +146,11 @@ class LedgerPort:
             TransactionEnded: It is not known here any more. That never means: no view.
         """
         found = self.views.get(view)
+        if view.endswith(BEHIND):
+            raise TransactionEnded(
+                f"The transaction {view.removesuffix(BEHIND)} was rolled back, and its block goes on. "
+                f"Nothing was written. Leave the block first; what is written behind it stands for itself."
+            )
         if found is None:
             raise TransactionEnded(
                 f"The transaction or read point {view} has ended, and something still runs in it. Nothing "
@@ -188,7 +200,7 @@ class LedgerPort:
                 f"Other threads share it, and would see what is not committed. Nothing was written. Make it "
                 f"anew inside of the block."
             )
-        return self._listing(seen, root)
+        return self._listing(seen, root, log)
 
     def _sees(self, seen: View, root: str) -> bool:
         return root in seen.pins or (isinstance(seen, TransactionView) and root in seen.staged)
@@ -205,13 +217,19 @@ class LedgerPort:
         if isinstance(seen, TransactionView) and writes == 0 and root is not None and self.takes(root):
             return "-1"
         place = root or log
+        if writes == 0:
+            raise StatementRefused(
+                f"{place} is not in a folder or namespace in which new tables are managed, so a table that "
+                f"is created there cannot be part of {seen.label.lower()}. Nothing was committed. Name its "
+                f"folder with manage= when the ledger is attached, or create it outside."
+            )
         raise StatementRefused(
             f"{place} is not managed by the ledger, so a write to it cannot be part of "
             f"{seen.label.lower()}. Nothing was written. Bring the table in with: deltaplane ledger adopt "
             f"{place}, or write to it outside."
         )
 
-    def _listing(self, seen: View, root: str) -> str:
+    def _listing(self, seen: View, root: str, log: str) -> str:
         pinned = seen.pins.get(root)
         if pinned is None:
             lines = ["-1"]
@@ -221,7 +239,11 @@ class LedgerPort:
                 seen.checked.add(root)
             lines = [str(pinned.head_version)]
         if isinstance(seen, TransactionView):
-            lines += [staged.line() for staged in seen.staged.get(root, ())]
+            # Under the path that was asked for: another one may lead to the same folder.
+            lines += [
+                staged.line(f"{log}/{staged.file.rpartition(f'/{LOG_FOLDER}/')[2]}")
+                for staged in seen.staged.get(root, ())
+            ]
         return "\n".join(lines)
 
     def check_pin(self, seen: View, pinned: ManagedTable) -> None:
@@ -262,6 +284,7 @@ class LedgerPort:
             seen = self.view(view)
             seen.check_alive(query)
             assert isinstance(seen, TransactionView), "look() refuses others"
+            self._check_exports(seen, root, prepared)
             self._stage(seen, log, root, StagedCommit(version, prepared, "", len(content), 0))
             return None
         table = self.ctx.find_location(root)
@@ -297,11 +320,44 @@ class LedgerPort:
                 return
             if seen.doomed:
                 raise StatementRefused(f"{seen.label} can only be rolled back: {seen.doomed}.")
+            if earlier is not None:
+                # Another thread of the same transaction was faster. Delta sees its commit, and decides.
+                raise CommitConflict(root, new.version, "another thread of the same transaction", "")
             try:
                 self._write_staged(seen, log, root, new)
             except BaseException as error:
                 seen.doom(f"a commit to {root} could not be staged: {error}")
                 raise
+
+    def _check_exports(self, seen: TransactionView, root: str, prepared: Prepared) -> None:
+        """See that Delta tells nobody else of what is staged, as it does behind commits to some tables.
+
+        Raises:
+            StatementRefused: The table keeps files for other engines.
+        """
+        own = [one.prepared for one in seen.staged.get(root, ())]
+        told = [a for one in (*own, prepared) for a in one.actions if isinstance(a, Metadata)]
+        metadata = told[-1] if told else self._pinned_metadata(seen, root)
+        exports = [key for key in _EXPORTS if metadata.configuration.get(key, "false") != "false"]
+        if exports:
+            raise StatementRefused(
+                f"{root} cannot be written inside of a transaction while {exports[0]} is set: behind each "
+                f"commit Delta writes files for other engines, and they would show what is not committed. "
+                f"Nothing was written. Write to it outside, or unset the property first."
+            )
+
+    def _pinned_metadata(self, seen: TransactionView, root: str) -> Metadata:
+        if root not in seen.metadata:
+            pinned = seen.pins[root]
+
+            def ask() -> Row | None:
+                with self.ctx.store.glance() as session:
+                    return session.row("metadata_at", table_id=pinned.table_id, version=pinned.head_version)
+
+            row = self.ctx.repeated(ask, f"{root}: nothing was written, its properties could not be read")
+            assert row is not None, "every managed table has metadata"
+            seen.metadata[root] = parse_metadata(row[0])
+        return seen.metadata[root]
 
     def _write_staged(self, seen: TransactionView, log: str, root: str, new: StagedCommit) -> None:
         if new.version != seen.head(root) + 1:

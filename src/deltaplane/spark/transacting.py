@@ -31,7 +31,7 @@ from deltaplane.ledger.prepare import Prepared, check_text
 from deltaplane.ledger.stores.base import Row
 from deltaplane.log.actions import Metadata
 from deltaplane.spark.attaching import Attachment, attachment_of
-from deltaplane.spark.pinning import QUERY, VIEW, enter, leave
+from deltaplane.spark.pinning import QUERY, VIEW, enter, is_running, leave, stay_behind
 from deltaplane.spark.undoing import remove_created, take_back_names
 from deltaplane.spark.views import TransactionView
 
@@ -72,14 +72,14 @@ class SparkTransaction:
         return f"SparkTransaction({self.transaction_id!r}, {len(self._view.staged)} tables, {state})"
 
     def rollback(self) -> None:
-        """End the transaction without a trace.
+        """End the transaction without a trace. What the block still writes behind it is refused.
 
         Raises:
             LedgerError: It has ended already.
         """
         if self._view.ended:
             raise LedgerError(f"Transaction {self.transaction_id} has ended. Begin a new one.")
-        self._end()
+        stay_behind(self._spark, self._attachment, self._view)
         self._abandon()
 
     def bind(self, fn: Callable[..., Result]) -> Callable[..., Result]:
@@ -126,13 +126,16 @@ class SparkTransaction:
             outcome(context, self.transaction_id)
             remove_created(context, self._view)
 
-    def _end(self) -> None:
+    def _leave(self) -> None:
+        """From here on the thread sees what everybody sees."""
         leave(self._spark, self._attachment, self._view)
 
     def _finish(self) -> None:
         view = self._view
-        checksums = self._checksums()
-        self._end()
+        if not is_running(self._spark):
+            view.doom("its session was stopped inside of it")
+        checksums = {} if view.doomed else self._checksums()
+        self._leave()
         view.check_time()
         uncollected = view.uncollected()
         if view.bound:
@@ -315,6 +318,9 @@ def _ended(running: SparkTransaction) -> Iterator[SparkTransaction]:
             # Spark wraps what the ledger said; whoever catches errors of the ledger must find it.
             raise cause from error
         raise
+    finally:
+        if running._view.ended:
+            running._leave()
     if not running._view.ended:
         running._finish()
 

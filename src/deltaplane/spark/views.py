@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 from deltaplane.errors import TransactionEnded
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.prepare import Prepared
+from deltaplane.log.actions import Metadata
 
-__all__ = ["StagedCommit", "TransactionView", "View"]
+__all__ = ["BEHIND", "StagedCommit", "TransactionView", "View"]
+
+BEHIND = "-rolled-back"
+"""At the end of a view's id: a thread whose transaction was rolled back, and which has not left its block."""
 
 _LATE = "it took longer than its timeout allows"
 
@@ -96,6 +100,7 @@ class TransactionView(View):
         deadline: The monotonic time after which it is given up.
         begun_at: When it began, by the clock of this machine.
         bound: How many functions run in it that other threads called.
+        metadata: What the tables were at its begin, by location, as far as somebody had to know.
     """
 
     staged: dict[str, list[StagedCommit]] = field(default_factory=dict)
@@ -103,6 +108,7 @@ class TransactionView(View):
     deadline: float | None = None
     begun_at: float = field(default_factory=time.time)
     bound: int = 0
+    metadata: dict[str, Metadata] = field(default_factory=dict, repr=False)
     guard: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     @property

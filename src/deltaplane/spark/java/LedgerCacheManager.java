@@ -10,7 +10,9 @@ import org.apache.spark.sql.execution.CacheManager;
 import org.apache.spark.sql.internal.SharedState;
 import org.apache.spark.storage.StorageLevel;
 import scala.Function1;
+import scala.Function2;
 import scala.Option;
+import scala.collection.immutable.Seq;
 
 /**
  * Spark's cache of query results knows nothing of versions: what one transaction cached would be served to everybody.
@@ -73,6 +75,14 @@ public class LedgerCacheManager extends CacheManager {
 
   public void recacheByPlan(SparkSession spark, LogicalPlan plan) {
     if (!inView()) super.recacheByPlan(spark, plan);
+  }
+
+  public void recacheTableOrView(SparkSession spark, Seq name, boolean includeTimeTravel) {
+    if (!inView()) super.recacheTableOrView(spark, name, includeTimeTravel);
+  }
+
+  public Option lookupCachedTable(Seq name, Function2 sameName) {
+    return inView() ? Option.empty() : super.lookupCachedTable(name, sameName);
   }
 
   public void recacheByPath(SparkSession spark, String path) {

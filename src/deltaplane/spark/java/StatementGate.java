@@ -32,7 +32,7 @@ public class StatementGate extends Rule {
   private static final Set SHOWN = new HashSet(Arrays.asList(new Object[] {
       "VacuumTableCommand", "ConvertToDeltaCommand", "DropTable", "DropTableCommand", "DropNamespace",
       "DropDatabaseCommand", "AlterTableDropFeature", "RenameTable", "AlterTableRenameCommand", "TruncateTableCommand",
-      "CacheTable", "CacheTableAsSelect"}));
+      "CacheTable", "CacheTableAsSelect", "DeltaGenerateCommand"}));
 
   /** Adds the gate to a session, once, and to those that will be made from it. */
   public static void install(SparkSession spark) {
@@ -53,7 +53,10 @@ public class StatementGate extends Rule {
     LedgerLogStore.Port port = LedgerLogStore.port();
     if (port == null) return tree;
     try {
-      if (tree instanceof V2CreateTablePlan || tree instanceof CreateDeltaTableCommand) announce(port, tree);
+      if (tree instanceof V2CreateTablePlan || tree instanceof CreateDeltaTableCommand) {
+        if (LedgerLogStore.view() != null) LedgerLogStore.check(port.gate("CreateTable", "", LedgerLogStore.view()));
+        announce(port, tree);
+      }
       if (SHOWN.contains(name))
         LedgerLogStore.check(port.gate(name, path((LogicalPlan) tree), LedgerLogStore.view()));
     } catch (IOException failed) {
