@@ -30,7 +30,7 @@ from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import missing_files, note_creation
 from deltaplane.ledger.head import parse_metadata
-from deltaplane.ledger.load import read_listing
+from deltaplane.ledger.load import load_state, read_listing
 from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Staged
@@ -39,7 +39,6 @@ from deltaplane.ledger.publish import commit_content, publish_pending
 from deltaplane.ledger.release import forget_table
 from deltaplane.ledger.staged import staged_path
 from deltaplane.ledger.storage import Storage, canonical_root
-from deltaplane.ledger.stores.base import Row
 from deltaplane.log.actions import Metadata
 from deltaplane.log.listing import bases
 from deltaplane.spark.gate import check_statement
@@ -348,16 +347,20 @@ class LedgerPort:
 
     def _pinned_metadata(self, seen: TransactionView, root: str) -> Metadata:
         if root not in seen.metadata:
-            pinned = seen.pins[root]
-
-            def ask() -> Row | None:
-                with self.ctx.store.glance() as session:
-                    return session.row("metadata_at", table_id=pinned.table_id, version=pinned.head_version)
-
-            row = self.ctx.repeated(ask, f"{root}: nothing was written, its properties could not be read")
-            assert row is not None, "every managed table has metadata"
-            seen.metadata[root] = parse_metadata(row[0])
+            seen.metadata[root] = self._metadata(seen.pins[root])
         return seen.metadata[root]
+
+    def _metadata(self, pinned: ManagedTable) -> Metadata:
+        try:
+            with self.ctx.store.glance() as session:
+                row = session.row("metadata_at", table_id=pinned.table_id, version=pinned.head_version)
+        except LedgerUnavailable:
+            # Staging goes on without the database: the log says the same, and takes longer.
+            found = load_state(self.ctx.storage(pinned.location), pinned.head_version).metadata
+        else:
+            found = None if row is None else parse_metadata(row[0])
+        assert found is not None, "every managed table has metadata"
+        return found
 
     def _write_staged(self, seen: TransactionView, log: str, root: str, new: StagedCommit) -> None:
         if new.version != seen.head(root) + 1:
