@@ -334,8 +334,9 @@ class LedgerPort:
         Raises:
             StatementRefused: The table keeps files for other engines.
         """
-        own = [one.prepared for one in seen.staged.get(root, ())]
-        told = [a for one in (*own, prepared) for a in one.actions if isinstance(a, Metadata)]
+        commits = [*(one.prepared for one in seen.staged.get(root, ())), prepared]
+        changed = [one for one in commits if one.facts.metadata]
+        told = [action for one in changed for action in one.actions if isinstance(action, Metadata)]
         metadata = told[-1] if told else self._pinned_metadata(seen, root)
         exports = [key for key in _EXPORTS if metadata.configuration.get(key, "false") != "false"]
         if exports:
