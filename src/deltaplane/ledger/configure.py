@@ -11,7 +11,7 @@ from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.prepare import check_text, text_fault
 from deltaplane.ledger.storage import canonical_root
 
-__all__ = ["POLICIES", "check_name", "configure_table"]
+__all__ = ["POLICIES", "check_name", "configure_table", "take_name"]
 
 POLICIES = ("import", "refuse")
 _LIKE_A_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -84,3 +84,10 @@ def configure_table(
         detail = f"name {name}, foreign commits {foreign_commits}"
         ctx.audit(session, "configure", table.location, author, detail)
     return ctx.by_id(table.table_id)
+
+
+def take_name(ctx: Context, table: ManagedTable, detail: str) -> None:
+    """Let a table be known by its place alone."""
+    with ctx.store.writing() as session:
+        session.run("set_name", table_id=table.table_id, name=None)
+        ctx.audit(session, "configure", table.location, None, detail)

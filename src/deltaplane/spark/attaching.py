@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from deltaplane.errors import SparkStartError
 from deltaplane.ledger import Ledger, connect
 from deltaplane.spark.compiling import compile_classes, file_system_class
+from deltaplane.spark.names import CATALOG_CLASS, LEDGER_NAMES_CLASS
 from deltaplane.spark.port import LedgerPort, root_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ _DEFAULT_STORES = {
     **dict.fromkeys(("file", "hdfs", "viewfs"), "io.delta.storage.HDFSLogStore"),
 }
 _LOG_STORE = "deltaplane.LedgerLogStore"
+# A metastore's server shares names by itself, and Spark expects to find its own class in front of it.
+_CATALOGS_WITHOUT_SERVER = (
+    "org.apache.spark.sql.catalyst.catalog.InMemoryCatalog",
+    CATALOG_CLASS,
+    LEDGER_NAMES_CLASS,
+)
 # As Delta's own cache has them.
 _MOST_LOGS = 10_000
 _MINUTES = 60
@@ -209,7 +216,12 @@ def _installed(spark: SparkSession, ledger: Ledger, port: LedgerPort) -> Attachm
     cache = jvm.deltaplane.ViewCache.install(_MOST_LOGS, _MINUTES)
     jvm.deltaplane.LedgerCacheManager.install(spark._jsparkSession.sharedState())
     jvm.deltaplane.StatementGate.install(spark._jsparkSession)
-    names = jvm.deltaplane.NameWatch.install(spark._jsparkSession.sharedState().externalCatalog())
+    catalog = spark._jsparkSession.sharedState().externalCatalog()
+    if str(catalog.unwrapped().getClass().getName()) in _CATALOGS_WITHOUT_SERVER:
+        warehouse = str(spark.conf.get("spark.sql.warehouse.dir"))
+        jvm.deltaplane.LedgerNames.install(catalog, hadoop, warehouse)
+        port.names_of_tables.kept = True
+    names = jvm.deltaplane.NameWatch.install(catalog)
     return Attachment(ledger, port, cache, names, tuple(file_systems))
 
 

@@ -20,9 +20,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["compile_classes", "file_system_class", "java_source", "load_sources"]
+__all__ = ["compile_classes", "compiled", "file_system_class", "java_source", "load_sources"]
 
-_CLASSES = ("LedgerLogStore", "FileSystems", "ViewCache", "LedgerCacheManager", "NameWatch", "StatementGate")
+_CLASSES = (
+    "LedgerLogStore",
+    "FileSystems",
+    "ViewCache",
+    "LedgerCacheManager",
+    "CatalogEntries",
+    "LedgerNames",
+    "NameWatch",
+    "StatementGate",
+)
 
 
 def java_source(name: str) -> str:
@@ -57,21 +66,27 @@ def load_sources(spark: SparkSession, sources: Mapping[str, str]) -> None:
         return
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    compiled: dict[str, bytes] = {}
+    classes: dict[str, bytes] = {}
     parent = loader
     for source in sources.values():
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(parent)
-        # Without these, static methods of interfaces, which the Scala library has many of, cannot be called.
-        compiler.setSourceVersion(8)
-        compiler.setTargetVersion(8)
-        compiler.cook(source)
+        compiler = compiled(jvm, source, parent)
         parent = compiler.getClassLoader()
         bytecodes = compiler.getBytecodes()
-        compiled |= {str(key): bytes(bytecodes.get(key)) for key in list(bytecodes.keySet())}
-    jar = _jar(compiled)
+        classes |= {str(key): bytes(bytecodes.get(key)) for key in list(bytecodes.keySet())}
+    jar = _jar(classes)
     loader.addURL(jvm.java.io.File(jar).toURI().toURL())
     spark.sparkContext._jsc.sc().addJar(jar)
+
+
+def compiled(jvm: Any, source: str, parent: Any) -> Any:
+    """The compiler, which has compiled a source; classes that it needs are found through the parent."""
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(parent)
+    # Without these, static methods of interfaces, which the Scala library has many of, cannot be called.
+    compiler.setSourceVersion(8)
+    compiler.setTargetVersion(8)
+    compiler.cook(source)
+    return compiler
 
 
 def _loadable(jvm: Any, name: str) -> bool:

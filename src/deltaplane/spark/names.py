@@ -17,10 +17,10 @@ ships, so no JDK is needed and it always matches the running Spark.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from deltaplane.errors import SparkStartError
+from deltaplane.spark.compiling import compiled, java_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +29,7 @@ __all__ = ["attach_names"]
 
 TESTED_SPARK = "4.2"
 CATALOG_CLASS = "deltaplane.WarehouseCatalog"
+LEDGER_NAMES_CLASS = "deltaplane.LedgerNames"
 
 
 def attach_names(spark: SparkSession, warehouse: str) -> None:
@@ -51,7 +52,7 @@ def attach_names(spark: SparkSession, warehouse: str) -> None:
             "Pass that folder, or stop the session and start one with the warehouse you want."
         )
     holder = _external_catalog(spark)
-    current = holder.unwrapped().getClass().getName()
+    current = _kept_by(holder)
     if current == CATALOG_CLASS:
         return
     if current != "org.apache.spark.sql.catalyst.catalog.InMemoryCatalog":
@@ -81,16 +82,20 @@ def _external_catalog(spark: SparkSession) -> Any:
     return holder
 
 
+def _kept_by(holder: Any) -> str:
+    """The class that keeps the session's names; those of a ledger stand in front of it."""
+    catalog = holder.unwrapped()
+    if catalog.getClass().getName() == LEDGER_NAMES_CLASS:
+        catalog = catalog.unwrapped()
+    return str(catalog.getClass().getName())
+
+
 def _compiled(jvm: Any) -> Any:
     """Compiles the catalog in the driver and returns its class."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(loader)
-    # Without these, static methods of interfaces, which the Scala library has many of, cannot be called.
-    compiler.setSourceVersion(8)
-    compiler.setTargetVersion(8)
-    compiler.cook((files(__package__) / "java" / "WarehouseCatalog.java").read_text(encoding="utf-8"))
-    return compiler.getClassLoader().loadClass(CATALOG_CLASS)
+    for name in ("CatalogEntries", "WarehouseCatalog"):
+        loader = compiled(jvm, java_source(name), loader).getClassLoader()
+    return loader.loadClass(CATALOG_CLASS)
 
 
 def _qualified(spark: SparkSession, path: str) -> str:

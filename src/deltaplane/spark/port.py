@@ -42,6 +42,7 @@ from deltaplane.ledger.storage import Storage, canonical_root
 from deltaplane.log.actions import Metadata
 from deltaplane.log.listing import bases
 from deltaplane.spark.gate import check_statement
+from deltaplane.spark.named import TableNames
 from deltaplane.spark.views import BEHIND, StagedCommit, TransactionView, View
 
 __all__ = ["LedgerPort", "holds_log", "root_of"]
@@ -77,6 +78,7 @@ class LedgerPort:
         self.views: dict[str, View] = {}
         self.failures: dict[str, BaseException] = {}
         self._unmanaged_roots: set[str] = set()
+        self.names_of_tables = TableNames(ctx)
         self._announced: set[str] = set()
         self._guard = threading.Lock()
 
@@ -105,13 +107,25 @@ class LedgerPort:
         """See `Port.checkpoint`."""
         return self._answer(None, lambda: self._checkpoint(log))
 
-    def dropped(self, place: str) -> str | None:
+    def dropped(self, place: str, namespace: str, table: str) -> str | None:
         """See `Port.dropped`."""
-        return self._answer(None, lambda: self._dropped(place))
+        return self._answer(None, lambda: self._dropped(place, namespace, table))
 
-    def creating(self, namespace: str, place: str) -> str | None:
+    def renamed(self, namespace: str, table: str, other: str) -> str | None:
+        """See `Port.renamed`."""
+        return self._answer(None, lambda: self.names_of_tables.rename(namespace, table, other))
+
+    def creating(self, namespace: str, table: str, place: str) -> str | None:
         """See `Port.creating`."""
-        return self._answer(None, lambda: self._creating(namespace, place))
+        return self._answer(None, lambda: self._creating(namespace, table, place))
+
+    def named(self, namespace: str, table: str) -> str | None:
+        """See `Port.named`."""
+        return self._answer(None, lambda: self.names_of_tables.location(namespace, table))
+
+    def names(self) -> str | None:
+        """See `Port.names`."""
+        return self._answer(None, lambda: "\n".join(self.names_of_tables.all()))
 
     def gate(self, statement: str, table: str, view: str | None) -> str | None:
         """See `Port.gate`."""
@@ -293,7 +307,8 @@ class LedgerPort:
             table = None
         if table is None:
             _check_files(root, prepared)
-            request = Request(_new_id(), (), None, None, (NewTable(root, None, "import", (), prepared),))
+            new = NewTable(root, self.names_of_tables.of_new(root), "import", (), prepared)
+            request = Request(_new_id(), (), None, None, (new,))
         else:
             request = Request(_new_id(), (Staged(table, prepared, version - 1, True),), None, None)
         result = self._ratify(request, table)
@@ -304,7 +319,11 @@ class LedgerPort:
             with telemetry.span("spark.commit"):
                 return commit(self.ctx, request)
         except TableAlreadyManaged as error:
-            raise CommitConflict(request.creates[0].location, 0, "somebody else", str(error)) from error
+            location = request.creates[0].location
+            if self.ctx.find_location(location) is None:
+                # Of that name. Delta would look for the winner in a log that does not exist.
+                raise StatementRefused(str(error)) from error
+            raise CommitConflict(location, 0, "somebody else", str(error)) from error
         except CommitConflict:
             # Delta looks for the winner in the log, and would try for ever if it were not there.
             if table is not None:
@@ -417,16 +436,22 @@ class LedgerPort:
             publish_pending(self.ctx, table)
             write_checkpoint(self.ctx, table, table.head_version)
 
-    def _dropped(self, place: str) -> None:
+    def _dropped(self, place: str, namespace: str, name: str) -> None:
         root = root_of(place)
         table = None if root is None else self.ctx.find_location(root)
-        if table is not None and not holds_log(self.ctx.storage(table.location)):
+        if table is None:
+            return
+        if holds_log(self.ctx.storage(table.location)):
+            self.names_of_tables.drop(table, namespace, name)
+        else:
             forget_table(self.ctx, table, "dropped by Spark")
 
-    def _creating(self, namespace: str, place: str) -> None:
-        """Note where a table of a namespace will lie: when Delta makes it, nothing tells its name."""
+    def _creating(self, namespace: str, table: str, place: str) -> None:
         root = root_of(place)
-        if root is not None and namespace.lower() in self.namespaces:
+        if root is None:
+            return
+        self.names_of_tables.wish(namespace, table, root)
+        if namespace.lower() in self.namespaces:
             self._announced.add(root)
 
     def _gate(self, statement: str, table: str, view: str | None) -> str | None:

@@ -235,9 +235,11 @@ class SparkTransaction:
             if location in view.pins
             for one in commits
         )
+        names = self._attachment.port.names_of_tables
         creates = tuple(
-            NewTable(location, None, "import", (), prepared[location][0], tuple(prepared[location][1:]))
+            NewTable(location, names.of_new(location), "import", (), first, tuple(following))
             for location in view.created
+            for first, *following in (prepared[location],)
         )
         return Request(self.transaction_id, staged, self._author, self._message, creates)
 

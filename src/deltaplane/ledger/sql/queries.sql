@@ -18,6 +18,14 @@ SELECT {table_columns} FROM tables WHERE location = :location
 SELECT {table_columns} FROM tables WHERE name = :name OR location = :location
 ORDER BY CASE WHEN name = :name THEN 0 ELSE 1 END LIMIT 1
 
+-- name: tables_of_name
+-- Spark does not tell upper case from lower case. What is spelled in full wins.
+SELECT {table_columns} FROM tables WHERE state <> 'adopting' AND lower(name) IN (:qualified, :full, :short)
+ORDER BY CASE lower(name) WHEN :qualified THEN 0 WHEN :full THEN 1 ELSE 2 END, name
+
+-- name: table_names
+SELECT name FROM tables WHERE name IS NOT NULL AND state <> 'adopting' ORDER BY name
+
 -- name: table_by_id
 SELECT {table_columns} FROM tables WHERE table_id = :table_id
 

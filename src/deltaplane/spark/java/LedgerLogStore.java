@@ -61,11 +61,20 @@ public class LedgerLogStore extends LogStore {
     /** Asks for a checkpoint of the newest version. */
     String checkpoint(String log);
 
-    /** Tells that the table at a place was dropped. */
-    String dropped(String place);
+    /** Tells that the table at a place was dropped, or only its name. */
+    String dropped(String place, String namespace, String table);
+
+    /** Tells that a table has another name. */
+    String renamed(String namespace, String table, String other);
 
     /** Tells that a table is about to be created under a name, and where. */
-    String creating(String namespace, String place);
+    String creating(String namespace, String table, String place);
+
+    /** Where the ledger's table of a name lies; null: it has none. */
+    String named(String namespace, String table);
+
+    /** A line for each name that the ledger has, with a dot between namespace and table. */
+    String names();
 
     /** Whether a statement may run. */
     String gate(String statement, String table, String view);

@@ -16,11 +16,12 @@ import org.apache.spark.sql.catalyst.catalog.DropTablePreEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogWithListener;
+import org.apache.spark.sql.catalyst.catalog.RenameTableEvent;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Follows the names of tables: one that a transaction gave has to go when it is rolled back, and a table that was
- * dropped is not managed any more. Spark calls it in the thread that changes the catalog.
+ * dropped is not managed any more, or not known by that name. Spark calls it in the thread that changes the catalog.
  */
 public class NameWatch implements ExternalCatalogEventListener {
   private final ExternalCatalogWithListener catalog;
@@ -66,17 +67,27 @@ public class NameWatch implements ExternalCatalogEventListener {
       List places = (List) dropping.get();
       dropping.remove();
       try {
-        for (int i = 0; i < places.size(); i++) LedgerLogStore.check(port.dropped((String) places.get(i)));
+        for (int i = 0; i < places.size(); i++) {
+          String[] gone = (String[]) places.get(i);
+          LedgerLogStore.check(port.dropped(gone[0], gone[1], gone[2]));
+        }
+      } catch (IOException failed) {
+        throw new UncheckedIOException(failed);
+      }
+    } else if (event instanceof RenameTableEvent) {
+      RenameTableEvent renamed = (RenameTableEvent) event;
+      try {
+        LedgerLogStore.check(port.renamed(renamed.database(), renamed.name(), renamed.newName()));
       } catch (IOException failed) {
         throw new UncheckedIOException(failed);
       }
     }
   }
 
-  /** Remembers where a table lies that is about to go. */
+  /** Remembers a table that is about to go, and where it lies. */
   private void note(String database, String name) {
     String place = place(database, name);
-    if (place != null) ((List) dropping.get()).add(place);
+    if (place != null) ((List) dropping.get()).add(new String[] {place, database, name});
   }
 
   private String place(String database, String name) {

@@ -84,7 +84,7 @@ public class StatementGate extends Rule {
     if (name.database().isEmpty() || new Path(name.table()).isAbsolute()) return;
     SparkSession session = (SparkSession) SparkSession.active();
     Object where = place.isEmpty() ? session.sessionState().catalog().defaultTablePath(name) : place.get();
-    LedgerLogStore.check(port.creating((String) name.database().get(), where.toString()));
+    LedgerLogStore.check(port.creating((String) name.database().get(), name.table(), where.toString()));
   }
 
   private static Object specification(Object plan) {

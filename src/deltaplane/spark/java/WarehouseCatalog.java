@@ -5,7 +5,6 @@ import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
-import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.net.URI;
 import java.util.ArrayList;
@@ -24,13 +23,11 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.SparkConf;
-import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.analysis.DatabaseAlreadyExistsException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchDatabaseException;
 import org.apache.spark.sql.catalyst.analysis.NoSuchTableException;
 import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException;
 import org.apache.spark.sql.catalyst.catalog.CatalogDatabase;
-import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalog;
@@ -255,42 +252,12 @@ public class WarehouseCatalog extends InMemoryCatalog {
       Path place = defaultPlace(db, table);
       FileStatus first = firstVersion(place);
       if (first == null) return null;
-      return entry(db, table, CatalogTableType.MANAGED(), place, first.getModificationTime());
+      return CatalogEntries.delta(db, table, CatalogTableType.MANAGED(), place, first.getModificationTime());
     }
     if (record.get("location") == null) return null;
     Path place = new Path(URI.create((String) record.get("location")));
     CatalogTableType type = CatalogTableType.apply((String) record.get("type"));
-    return entry(db, table, type, place, ((Number) record.get("created")).longValue());
-  }
-
-  /**
-   * A catalog entry as Delta itself writes it: no schema, no properties, since the log has them.
-   * Reflection, because the number of constructor parameters changes with Spark's version; those after
-   * the provider have defaults.
-   */
-  private static CatalogTable entry(
-      String db, String table, CatalogTableType type, Path place, long created) {
-    try {
-      CatalogStorageFormat none = CatalogStorageFormat.empty();
-      Object storage = none.copy(Option.apply(place.toUri()), none.inputFormat(), none.outputFormat(),
-          none.serde(), none.compressed(), none.properties(), none.serdeName());
-      Constructor constructor = CatalogTable.class.getConstructors()[0];
-      Object[] values = new Object[constructor.getParameterTypes().length];
-      values[0] = new TableIdentifier(table, Option.apply(db));
-      values[1] = type;
-      values[2] = storage;
-      values[3] = new StructType();
-      values[4] = Option.apply("delta");
-      for (int i = 5; i < values.length; i++) {
-        String method = "$lessinit$greater$default$" + (i + 1);
-        values[i] = CatalogTable.class.getMethod(method, new Class[0]).invoke(null, new Object[0]);
-      }
-      // The default is the current time: two look-ups of one table would then differ.
-      values[8] = Long.valueOf(created);
-      return (CatalogTable) constructor.newInstance(values);
-    } catch (Exception e) {
-      throw new IllegalStateException("this Spark builds catalog entries in an unknown way", e);
-    }
+    return CatalogEntries.delta(db, table, type, place, ((Number) record.get("created")).longValue());
   }
 
   private static boolean isDelta(CatalogTable table) {
@@ -313,26 +280,9 @@ public class WarehouseCatalog extends InMemoryCatalog {
     }
   }
 
-  /**
-   * Delta commits version 0 first and adds the name afterwards, through SessionCatalog.createTable, which
-   * refuses a name that exists. By then the folder is a table. In that one call, and nowhere else, the
-   * name is still to be added.
-   */
-  private static boolean deltaIsAddingTheName() {
-    StackTraceElement[] frames = Thread.currentThread().getStackTrace();
-    boolean adding = false;
-    for (int i = 0; i < frames.length; i++) {
-      String type = frames[i].getClassName();
-      if (type.equals(SessionCatalog.class.getName()) && frames[i].getMethodName().equals("createTable"))
-        adding = true;
-      if (adding && type.startsWith("org.apache.spark.sql.delta.commands.CreateDeltaTable")) return true;
-    }
-    return false;
-  }
-
   public synchronized boolean tableExists(String db, String table) {
     if (!databaseExists(db)) return false;
-    return super.tableExists(db, table) || (delta(db, table) != null && !deltaIsAddingTheName());
+    return super.tableExists(db, table) || (delta(db, table) != null && !CatalogEntries.deltaIsAddingTheName());
   }
 
   public synchronized CatalogTable getTable(String db, String table) {
@@ -438,7 +388,7 @@ public class WarehouseCatalog extends InMemoryCatalog {
         move(place, defaultPlace(db, newName));
         delete(recordOf(db, newName), false);
       } else {
-        record(entry(db, newName, found.tableType(), place, found.createTime()));
+        record(CatalogEntries.delta(db, newName, found.tableType(), place, found.createTime()));
         forget(db, oldName);
       }
     }
