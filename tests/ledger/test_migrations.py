@@ -17,7 +17,7 @@ from deltaplane.ledger.migrations import install, installed_version, migrate, ne
 from deltaplane.ledger.registry import open_store
 from deltaplane.ledger.stores.base import Store
 from deltaplane.ledger.uri import parse_uri
-from ledger.conftest import SCHEMA, add
+from ledger.conftest import SCHEMA, add, remove
 
 # What a database says of itself: tables, columns, types, nullability, defaults, keys, indexes, checks.
 CATALOG = {
@@ -141,6 +141,34 @@ def test_commits_survive_a_way_down_and_up(uri: str, tmp_path: Path) -> None:
         with ledger.transaction() as tx:
             tx.commit("t", [add(3)])
         assert ledger.snapshot("t").files("id = 35")["path"].to_pylist() == ["part-00003.parquet"]
+
+
+def test_removals_survive_a_way_down_and_up(uri: str, tmp_path: Path) -> None:
+    """Files that went, came back, went again, and were written anew."""
+    with connect(uri, author="tester") as ledger:
+        ledger.create(tmp_path / "t", SCHEMA, name="t")
+        for actions in (
+            [add(1), add(2), add(3)],
+            [remove(1), remove(2)],
+            [add(1)],
+            [remove(1)],
+            [{"add": {**add(3)["add"], "modificationTime": 5}}],
+        ):
+            with ledger.transaction() as tx:
+                tx.commit("t", actions)
+        before = [ledger.snapshot("t", version=number).files().sort_by("path") for number in range(6)]
+        assert [files.num_rows for files in before] == [0, 3, 1, 2, 1, 1]
+    store = open_store(parse_uri(uri))
+    migrate(store, to=5)
+    migrate(store)
+    store.close()
+    with connect(uri, create=False) as ledger:
+        after = [ledger.snapshot("t", version=number).files().sort_by("path") for number in range(6)]
+        assert after == before
+        assert ledger.verify("t", every=True).differences == ()
+        with ledger.transaction() as tx:
+            tx.commit("t", [remove(3), add(2)])
+        assert ledger.verify("t", every=True).differences == ()
 
 
 def test_migrating_to_where_the_schema_is_changes_nothing(store: Store) -> None:

@@ -37,6 +37,7 @@ TABLES = [
     "app_transactions",
     "domains",
     "files",
+    "removals",
     "pruning_columns",
     "file_bounds",
     "file_packs",

@@ -32,6 +32,7 @@ def erase_rows(session: Session, table_id: int) -> None:
     session.run("delete_all_bounds", table_id=table_id)
     session.run("delete_pruning_columns", table_id=table_id)
     session.run("delete_files", table_id=table_id, version=-1)
+    session.run("delete_removals", table_id=table_id, version=-1)
     for name in _HISTORIES:
         session.run(f"delete_{name}", table_id=table_id, version=-1)
 
@@ -51,7 +52,7 @@ def erase_versions(session: Session, table_id: int, version: int) -> None:
     session.run("delete_bounds", table_id=table_id, version=version)
     session.run("delete_pruning_columns_since", table_id=table_id, version=version)
     session.run("delete_files", table_id=table_id, version=version)
-    session.run("revive_files", table_id=table_id, version=version)
+    session.run("delete_removals", table_id=table_id, version=version)
     session.run("revive_tombstones", table_id=table_id, version=version)
     for name in _HISTORIES:
         session.run(f"delete_{name}", table_id=table_id, version=version)

@@ -11,7 +11,7 @@ from deltaplane.errors import LedgerError
 __all__ = ["ACTIVE", "CommitResult", "Facts", "HistoryEntry", "Lag", "ManagedTable", "Winner", "row_limit"]
 
 ACTIVE = 9223372036854775807
-"""removed_version of a file that is still part of the table."""
+"""tombstone_until of a tombstone that has not ended."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ TABLE_COLUMNS = (
     "WHERE c.table_id = tables.table_id AND c.version = tables.published_version)"
 )
 _PACKAGE = "deltaplane.ledger.sql"
-_PARTS = ("among", "column_list")
-"""Parts of statements, which every database words in its own way."""
+_PARTS = ("among", "column_list", "gone")
+"""Parts of statements, some of which every database words in its own way."""
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)")
 _MARKS: dict[str, Callable[[str, int], str]] = {
     "colon": lambda name, _: f":{name}",

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ from deltaplane.log.replay import path_key
 
 __all__ = [
     "FILE_COLUMNS",
+    "REMOVAL_COLUMNS",
     "Totals",
     "Version",
     "compress",
@@ -56,8 +57,6 @@ FILE_COLUMNS = (
     "table_id",
     "file_id",
     "added_version",
-    "removed_version",
-    "tombstone_until",
     "file_key",
     "size",
     "modification_time",
@@ -70,6 +69,12 @@ FILE_COLUMNS = (
     "base_row_id",
     "default_row_commit_version",
     "clustering_provider",
+)
+REMOVAL_COLUMNS = (
+    "table_id",
+    "file_id",
+    "removed_version",
+    "tombstone_until",
     "deletion_timestamp",
     "removal",
 )
@@ -156,22 +161,26 @@ def ratify(
         known_rows = (
             session.ask(known_question(session, table.table_id, version.prepared))[0] if touched else []
         )
-    known = _known_files(known_rows, touched)
+    known = _known_files(session, table.table_id, known_rows, touched)
     small = len(touched) * max(1, len(columns.indexed)) <= _SMALL
-    # From here on nothing is asked, only written: a small commit goes in one round trip, and while the
-    # database lets many files go, the other rows are made.
+    # From here on nothing is asked, only written: a small commit goes in one round trip.
     with session.pipelined(True):
-        files, totals = _change_files(session, table, version, before, known)
-        next_file_id = table.next_file_id + len(files)
-        new_files = NewRows("files", FILE_COLUMNS, _numbered(files, table.next_file_id))
+        change, totals = _changed_files(table, version, before, known)
+        next_file_id = table.next_file_id + len(change.files)
+        new_rows = [
+            NewRows("files", FILE_COLUMNS, change.files),
+            NewRows("removals", REMOVAL_COLUMNS, change.removals),
+        ]
+        if change.ended:
+            values = {"table_id": table.table_id, "version": version.number}
+            session.run("end_tombstones", **values, keys=session.keys(change.ended))
         if not small:
-            # The database works on them meanwhile.
-            session.together(new_files)
+            session.together(*new_rows)
         write_state(session, table.table_id, version.number, version.prepared.actions)
         bounds = columns.bounds(table.table_id, table.next_file_id, version.prepared.adds())
         head = {"table_id": table.table_id, "version": version.number, "next_file_id": next_file_id}
         session.together(
-            *([new_files] if small else []),
+            *(new_rows if small else []),
             NewRows("file_bounds", BOUND_COLUMNS, bounds),
             *commit_rows(table.table_id, version, totals),
             ("advance_head", head),
@@ -257,13 +266,17 @@ def write_base_files(
     Returns:
         The sums with them, and the next free file id.
     """
-    rows = [
-        _add_row(table_id, version, action, short_key(logical_key(action)))
-        if isinstance(action, AddFile)
-        else _stranger_row(table_id, version, action, short_key(logical_key(action)))
-        for action in actions
-    ]
-    session.insert("files", FILE_COLUMNS, _numbered(rows, next_file_id))
+    rows = []
+    removals = []
+    for number, action in enumerate(actions, next_file_id):
+        key = short_key(logical_key(action))
+        if isinstance(action, AddFile):
+            rows.append(_add_row(table_id, number, version, action, key))
+        else:
+            rows.append(_stranger_row(table_id, number, version, action, key))
+            removals.append(_removal_row(table_id, number, version, action))
+    session.insert("files", FILE_COLUMNS, rows)
+    session.insert("removals", REMOVAL_COLUMNS, removals)
     adds = [action for action in actions if isinstance(action, AddFile)]
     totals = Totals(
         before.num_files + len(adds),
@@ -286,19 +299,49 @@ _Keyed = list[tuple[FileKey, Any]]
 _KnownFiles = dict[FileKey, list[_Known]]
 
 
-def _change_files(
-    session: Session, table: ManagedTable, version: Version, before: Totals, known: _KnownFiles
-) -> tuple[list[list[Any]], Totals]:
-    """Note what becomes of the files that are there; gives the rows of new ones, and the sums with them."""
+@dataclass(frozen=True)
+class _Change:
+    """What a version does to the rows of files.
+
+    Attributes:
+        files: The rows of new ones.
+        removals: The rows of those that go.
+        ended: The ids of such whose tombstones end.
+    """
+
+    files: list[Row]
+    removals: list[Row]
+    ended: list[int]
+
+
+def _changed_files(
+    table: ManagedTable, version: Version, before: Totals, known: _KnownFiles
+) -> tuple[_Change, Totals]:
+    """What becomes of the files that are there, and the rows of new ones; and the sums with them."""
     files = version.prepared.files
     adds: _Keyed = [(key, action) for action, key in files if type(action) is AddFile]
     removes: _Keyed = [(key, action) for action, key in files if type(action) is RemoveFile]
-    gone, strangers = _remove(session, table.table_id, version.number, removes, known)
-    gone += _supersede(session, table.table_id, version.number, adds, known)
-    _end_tombstones(session, table.table_id, version.number, strangers, known)
-    short = version.prepared.keys
-    rows = [_add_row(table.table_id, version.number, a, short[key]) for key, a in adds]
-    rows += [_stranger_row(table.table_id, version.number, a, short[key]) for key, a in strangers]
+    number, short, first = version.number, version.prepared.keys, table.next_file_id
+    gone: list[_Known] = []
+    removals: list[Row] = []
+    strangers: _Keyed = []
+    for key, action in removes:
+        active = [file for file in known.get(key, ()) if file.active]
+        if not active:
+            strangers.append((key, action))
+        for file in active:
+            gone.append(file)
+            removals.append(_removal_row(table.table_id, file.file_id, number, action))
+    # Replaced by a newer add of the same file: no tombstone.
+    again = [file for key, _ in adds for file in known.get(key, ()) if file.active]
+    removals += [(table.table_id, file.file_id, number, number, None, None) for file in again]
+    # A file that comes back, or is removed once more, has its older tombstone no longer.
+    ended = [f.file_id for key, _ in (*adds, *strangers) for f in known.get(key, ()) if f.tombstone]
+    rows = [_add_row(table.table_id, at, number, a, short[key]) for at, (key, a) in enumerate(adds, first)]
+    for at, (key, action) in enumerate(strangers, first + len(adds)):
+        rows.append(_stranger_row(table.table_id, at, number, action, short[key]))
+        removals.append(_removal_row(table.table_id, at, number, action))
+    gone += again
     totals = Totals(
         before.num_files + len(adds) - len(gone),
         before.size_bytes + sum(a.size for _, a in adds) - sum(k.size for k in gone),
@@ -306,24 +349,22 @@ def _change_files(
         + sum(a.deletion_vector is not None for _, a in adds)
         - sum(k.has_vector for k in gone),
     )
-    return rows, totals.checked(table.label)
+    return _Change(rows, removals, ended), totals.checked(table.label)
 
 
-def _numbered(rows: Iterable[list[Any]], first: int) -> Iterator[list[Any]]:
-    for number, row in enumerate(rows, first):
-        row[1] = number
-        yield row
-
-
-def _known_files(rows: Sequence[Row], asked: Collection[FileKey]) -> _KnownFiles:
+def _known_files(
+    session: Session, table_id: int, rows: Sequence[Row], asked: Collection[FileKey]
+) -> _KnownFiles:
     known: defaultdict[FileKey, list[_Known]] = defaultdict(list)
-    for file_id, path, vector, size, removed, until in rows:
+    if not rows:
+        return known
+    keys = session.keys([row[0] for row in rows])
+    ended: dict[int, int] = dict(session.rows("removals_of", table_id=table_id, keys=keys))
+    for file_id, path, vector, size in rows:
         key = (path_key(path), vector_id(vector) if vector else "")
         if key in asked:
-            active = removed == ACTIVE
-            known[key].append(
-                _Known(file_id, size, active, vector is not None, not active and until == ACTIVE)
-            )
+            until = ended.get(file_id)
+            known[key].append(_Known(file_id, size, until is None, vector is not None, until == ACTIVE))
     return known
 
 
@@ -336,49 +377,8 @@ def vector_id(text: str | None) -> str:
     return base if vector.get("offset") is None else f"{base}@{vector['offset']}"
 
 
-def _remove(
-    session: Session, table_id: int, version: int, removes: _Keyed, known: _KnownFiles
-) -> tuple[list[_Known], _Keyed]:
-    """Gives the files that go, and the removals of such that are not there."""
-    by_note: defaultdict[str, list[tuple[int, int | None]]] = defaultdict(list)
-    gone: list[_Known] = []
-    strangers: _Keyed = []
-    for key, action in removes:
-        active = [file for file in known.get(key, ()) if file.active]
-        gone += active
-        if not active:
-            strangers.append((key, action))
-        for file in active:
-            by_note[_removal(action)].append((file.file_id, action.deletion_timestamp))
-    for note, files in by_note.items():
-        values = {"table_id": table_id, "version": version, "removal": note}
-        times = {time for _, time in files}
-        if len(times) == 1:
-            ids = session.keys([number for number, _ in files])
-            session.run("remove_files", **values, keys=ids, deletion_timestamp=times.pop())
-        else:
-            session.remove_files(values, files)
-    return gone, strangers
-
-
-def _supersede(
-    session: Session, table_id: int, version: int, adds: _Keyed, known: _KnownFiles
-) -> list[_Known]:
-    again = [file for key, _ in adds for file in known.get(key, ()) if file.active]
-    if again:
-        ids = session.keys([file.file_id for file in again])
-        session.run("supersede_files", table_id=table_id, version=version, keys=ids)
-    _end_tombstones(session, table_id, version, adds, known)
-    return again
-
-
-def _end_tombstones(
-    session: Session, table_id: int, version: int, actions: _Keyed, known: _KnownFiles
-) -> None:
-    """A file that comes back, or is removed once more, has its older tombstone no longer."""
-    old = [file.file_id for key, _ in actions for file in known.get(key, ()) if file.tombstone]
-    if old:
-        session.run("end_tombstones", table_id=table_id, version=version, keys=session.keys(old))
+def _removal_row(table_id: int, file_id: int, version: int, action: RemoveFile) -> Row:
+    return table_id, file_id, version, ACTIVE, action.deletion_timestamp, _removal(action)
 
 
 def _removal(action: RemoveFile) -> str:
@@ -402,13 +402,11 @@ def _vector_text(action: AddFile | RemoveFile) -> str | None:
     return dump_json(action_to_dict(action)[action.kind]["deletionVector"])
 
 
-def _add_row(table_id: int, version: int, action: AddFile, key: int) -> list[Any]:
-    return [
+def _add_row(table_id: int, file_id: int, version: int, action: AddFile, key: int) -> Row:
+    return (
         table_id,
-        0,
+        file_id,
         version,
-        ACTIVE,
-        ACTIVE,
         key,
         action.size,
         action.modification_time,
@@ -421,21 +419,17 @@ def _add_row(table_id: int, version: int, action: AddFile, key: int) -> list[Any
         action.base_row_id,
         action.default_row_commit_version,
         action.clustering_provider,
-        None,
-        None,
-    ]
+    )
 
 
-def _stranger_row(table_id: int, version: int, action: RemoveFile, key: int) -> list[Any]:
-    """A tombstone of a file that was never seen active: it came from a checkpoint or a commit before the
-    base.
+def _stranger_row(table_id: int, file_id: int, version: int, action: RemoveFile, key: int) -> Row:
+    """The file of a tombstone that was never seen active: it came from a checkpoint or a commit before the
+    base. It comes and goes with the same version.
     """
-    return [
+    return (
         table_id,
-        0,
+        file_id,
         version,
-        version,
-        ACTIVE,
         key,
         action.size or 0,
         0,
@@ -448,9 +442,7 @@ def _stranger_row(table_id: int, version: int, action: RemoveFile, key: int) -> 
         action.base_row_id,
         action.default_row_commit_version,
         None,
-        action.deletion_timestamp,
-        _removal(action),
-    ]
+    )
 
 
 def write_state(session: Session, table_id: int, version: int, actions: Iterable[Action]) -> None:

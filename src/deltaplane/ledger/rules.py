@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from deltaplane.errors import CommitRefused
 from deltaplane.ledger.definition import check_change, check_metadata, check_protocol
 from deltaplane.ledger.head import Head
-from deltaplane.ledger.model import ACTIVE, ManagedTable
+from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER
 from deltaplane.ledger.prepare import Prepared, short_key
 from deltaplane.ledger.ratify import vector_id
@@ -208,7 +208,9 @@ def active_in(session: Session, table: ManagedTable) -> ActiveFiles:
     def ask(removes: Sequence[RemoveFile]) -> set[FileKey]:
         hashes = session.keys([short_key(logical_key(action)) for action in removes])
         rows = session.rows("files_by_key", table_id=table.table_id, keys=hashes)
-        return {(path_key(row[1]), vector_id(row[2])) for row in rows if row[4] == ACTIVE}
+        ids = session.keys([row[0] for row in rows])
+        gone = {row[0] for row in session.rows("removals_of", table_id=table.table_id, keys=ids)}
+        return {(path_key(row[1]), vector_id(row[2])) for row in rows if row[0] not in gone}
 
     return ask
 

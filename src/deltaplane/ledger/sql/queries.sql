@@ -209,32 +209,29 @@ ORDER BY d.domain
 
 -- name: files_by_key
 -- Everything that is or was known under these keys.
-SELECT file_id, path, deletion_vector, size, removed_version, tombstone_until FROM files
-WHERE table_id = :table_id AND file_key {among}
+SELECT file_id, path, deletion_vector, size FROM files WHERE table_id = :table_id AND file_key {among}
 
--- name: remove_files
-UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807,
-    deletion_timestamp = :deletion_timestamp, removal = :removal
-WHERE table_id = :table_id AND file_id {among}
+-- name: removals_of
+-- Which files went, and until which version there is a tombstone.
+SELECT file_id, tombstone_until FROM removals WHERE table_id = :table_id AND file_id {among}
 
--- name: supersede_files
--- Replaced by a newer add of the same file: no tombstone.
-UPDATE files SET removed_version = :version, tombstone_until = :version
-WHERE table_id = :table_id AND file_id {among}
+-- name: gone
+-- A part of statements about files: whether one is not active any more.
+EXISTS (SELECT 1 FROM removals r WHERE r.table_id = f.table_id AND r.file_id = f.file_id AND r.removed_version <= :version)
 
 -- name: end_tombstones
-UPDATE files SET tombstone_until = :version WHERE table_id = :table_id AND file_id {among}
+UPDATE removals SET tombstone_until = :version WHERE table_id = :table_id AND file_id {among}
 
 -- name: files_narrow
 -- What most readers ask for; other columns cost time per million rows, so they are left out where a table has none.
 SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
-FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+FROM files f WHERE f.table_id = :table_id AND f.added_version <= :version AND NOT {gone}
 
 -- name: files_between
 -- The same for a part of the files.
 SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
-FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
-    AND added_version <= :version AND removed_version > :version
+FROM files f WHERE f.table_id = :table_id AND f.file_id >= :first_file AND f.file_id < :beyond_file
+    AND f.added_version <= :version AND NOT {gone}
 
 -- name: pack_ranges
 SELECT first_file, beyond_file, first_added, last_added, num_rows FROM file_packs
@@ -246,13 +243,12 @@ WHERE table_id = :table_id AND first_added <= :version ORDER BY first_file
 
 -- name: gone_files
 -- Which files of a stretch are not active any more at a version.
-SELECT file_id FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
-    AND removed_version <= :version AND removed_version < 9223372036854775807
+SELECT file_id FROM removals WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
+    AND removed_version <= :version
 
 -- name: gone_counts
 -- How many files went, for every so many ids.
-SELECT file_id / :width, count(*) FROM files WHERE table_id = :table_id AND removed_version < 9223372036854775807
-GROUP BY 1
+SELECT file_id / :width, count(*) FROM removals WHERE table_id = :table_id GROUP BY 1
 
 -- name: pack_rows
 -- What goes into a pack: all that were ever in the stretch, gone or not.
@@ -283,20 +279,31 @@ SELECT path, partition_values, size, modification_time, coalesce(stats, '') AS s
     coalesce(deletion_vector, '') AS deletion_vector, coalesce(base_row_id, -1) AS base_row_id,
     coalesce(default_row_commit_version, -1) AS default_row_commit_version,
     coalesce(clustering_provider, '') AS clustering_provider
-FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+FROM files f WHERE f.table_id = :table_id AND f.added_version <= :version AND NOT {gone}
 ORDER BY path, deletion_vector
 
 -- name: tombstones_full
-SELECT path, partition_values, size, coalesce(tags, '') AS tags, coalesce(deletion_vector, '') AS deletion_vector,
-    coalesce(base_row_id, -1) AS base_row_id, coalesce(default_row_commit_version, -1) AS default_row_commit_version,
-    coalesce(deletion_timestamp, -1) AS deletion_timestamp, coalesce(removal, '') AS removal
-FROM files WHERE table_id = :table_id AND removed_version <= :version AND tombstone_until > :version
-    AND coalesce(deletion_timestamp, 0) > :expired_before
+SELECT f.path, f.partition_values, f.size, coalesce(f.tags, '') AS tags, coalesce(f.deletion_vector, '') AS deletion_vector,
+    coalesce(f.base_row_id, -1) AS base_row_id, coalesce(f.default_row_commit_version, -1) AS default_row_commit_version,
+    coalesce(r.deletion_timestamp, -1) AS deletion_timestamp, coalesce(r.removal, '') AS removal
+FROM removals r JOIN files f ON f.table_id = r.table_id AND f.file_id = r.file_id
+WHERE r.table_id = :table_id AND r.removed_version <= :version AND r.tombstone_until > :version
+    AND coalesce(r.deletion_timestamp, 0) > :expired_before
 ORDER BY path, deletion_vector
 
 -- name: count_files
-SELECT count(*), coalesce(sum(size), 0), count(deletion_vector), count(num_records), coalesce(sum(num_records), 0) FROM files
-WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+SELECT count(*), coalesce(sum(size), 0), count(deletion_vector), count(num_records), coalesce(sum(num_records), 0) FROM files f
+WHERE f.table_id = :table_id AND f.added_version <= :version AND NOT {gone}
+
+-- name: files_by_id
+SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
+    coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
+FROM files f WHERE f.table_id = :table_id AND f.added_version <= :version AND f.file_id {among} AND NOT {gone}
+
+-- name: files_before
+SELECT file_id FROM files f
+WHERE f.table_id = :table_id AND f.added_version < :since AND f.added_version <= :version AND NOT {gone}
+LIMIT :limit
 
 -- name: insert_pruning_column
 INSERT INTO pruning_columns (table_id, column_id, since_version, definition)
@@ -352,16 +359,13 @@ DELETE FROM file_bounds WHERE table_id = :table_id AND file_id IN
 -- name: delete_files
 DELETE FROM files WHERE table_id = :table_id AND added_version >= :version
 
--- name: revive_files
--- Undoes the removals of the versions that go.
-UPDATE files SET removed_version = 9223372036854775807, tombstone_until = 9223372036854775807, deletion_timestamp = NULL,
-    removal = NULL
-WHERE table_id = :table_id AND removed_version >= :version AND added_version < :version
+-- name: delete_removals
+-- What went with these versions is back again.
+DELETE FROM removals WHERE table_id = :table_id AND removed_version >= :version
 
 -- name: revive_tombstones
-UPDATE files SET tombstone_until = 9223372036854775807
+UPDATE removals SET tombstone_until = 9223372036854775807
 WHERE table_id = :table_id AND tombstone_until >= :version AND tombstone_until < 9223372036854775807
-    AND removed_version < :version
 
 -- name: delete_all_bounds
 DELETE FROM file_bounds WHERE table_id = :table_id
@@ -377,11 +381,14 @@ UPDATE tables SET base_version = -1, head_version = -1, published_version = -1, 
 WHERE table_id = :table_id
 
 -- name: file_keys
-SELECT file_key FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
+SELECT file_key FROM files f WHERE f.table_id = :table_id AND f.added_version <= :version AND NOT {gone}
 
 -- name: files_for_bounds
-SELECT file_id, stats, partition_values FROM files
-WHERE table_id = :table_id AND file_id > :after AND removed_version > added_version ORDER BY file_id LIMIT :limit
+-- Tombstones that were never seen as files have no intervals.
+SELECT f.file_id, f.stats, f.partition_values FROM files f
+WHERE f.table_id = :table_id AND f.file_id > :after AND NOT EXISTS (SELECT 1 FROM removals r
+    WHERE r.table_id = f.table_id AND r.file_id = f.file_id AND r.removed_version <= f.added_version)
+ORDER BY f.file_id LIMIT :limit
 
 -- name: set_head
 UPDATE tables SET head_version = :version WHERE table_id = :table_id
@@ -394,11 +401,13 @@ UPDATE publications SET published_at = NULL, attempts = 0, last_error = NULL, ne
 WHERE table_id = :table_id AND version >= :version
 
 -- name: end_active_files
-UPDATE files SET removed_version = :version, tombstone_until = :version
-WHERE table_id = :table_id AND removed_version = 9223372036854775807
+INSERT INTO removals (table_id, file_id, removed_version, tombstone_until)
+SELECT f.table_id, f.file_id, CAST(:version AS BIGINT), CAST(:version AS BIGINT) FROM files f
+WHERE f.table_id = :table_id AND NOT EXISTS (SELECT 1 FROM removals r
+    WHERE r.table_id = f.table_id AND r.file_id = f.file_id)
 
 -- name: end_all_tombstones
-UPDATE files SET tombstone_until = :version
+UPDATE removals SET tombstone_until = :version
 WHERE table_id = :table_id AND removed_version < :version AND tombstone_until = 9223372036854775807
 
 -- name: delete_protocol

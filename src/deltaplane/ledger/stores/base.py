@@ -74,15 +74,6 @@ class Session(Protocol):
         """
         ...
 
-    def remove_files(self, values: Mapping[str, Any], files: Sequence[tuple[int, int | None]]) -> None:
-        """Let files go, each at a time of its own.
-
-        Args:
-            values: The table's id, the version and the text of the removal.
-            files: The id of each file and the time.
-        """
-        ...
-
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         """Send what is written inside without waiting for each answer, where the database can do that.
 

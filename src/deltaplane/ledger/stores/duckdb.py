@@ -93,10 +93,6 @@ class _DuckdbSession:
             else:
                 self.run(write[0], **write[1])
 
-    def remove_files(self, values: Mapping[str, Any], files: Sequence[tuple[int, int | None]]) -> None:
-        ids = self.keys([number for number, _ in files])
-        self.run("remove_listed_files", **values, keys=ids, times=json.dumps([time for _, time in files]))
-
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -29,6 +29,10 @@ __all__ = ["PostgresStore"]
 
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\]]*)\]|(?P<plain>[^:\[\]]*))(?::(?P<port>\d*))?")
 _FEW = 50
+# They look into a second table for each row: a plan from when it was small would go through all of it.
+_PLANNED_ANEW = frozenset(
+    ("count_files", "end_active_files", "files_before", "files_by_id", "files_for_bounds")
+)
 _RETRYABLE = (
     psycopg.errors.SerializationFailure,
     psycopg.errors.DeadlockDetected,
@@ -82,7 +86,8 @@ class _PostgresSession:
 
     def _execute(self, query: str, values: Mapping[str, Any]) -> psycopg.Cursor[Row]:
         # The text is a file of ours; values travel beside it.
-        cursor = self._connection.execute(self._queries.text(query), values)
+        again = False if query in _PLANNED_ANEW else None
+        cursor = self._connection.execute(self._queries.text(query), values, prepare=again)
         if not self._pipelined:
             self._settle()
         return cursor
@@ -122,10 +127,6 @@ class _PostgresSession:
         if parts:
             text = _chained(tuple(text for text, _ in parts))
             self._connection.execute(text, _numbered_values(parts))
-
-    def remove_files(self, values: Mapping[str, Any], files: Sequence[tuple[int, int | None]]) -> None:
-        ids = self.keys([number for number, _ in files])
-        self.run("remove_files_at", **values, keys=ids, times=json.dumps(dict(files)))
 
     def _copy(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         self._settle()

@@ -61,11 +61,6 @@ class _SqliteSession:
             else:
                 self.run(write[0], **write[1])
 
-    def remove_files(self, values: Mapping[str, Any], files: Sequence[tuple[int, int | None]]) -> None:
-        # One by one: joined with a list, SQLite would go through the list for every file.
-        each = ({**values, "file_id": number, "deletion_timestamp": time} for number, time in files)
-        self._connection.executemany(self._queries.text("remove_file"), each)
-
     def pipelined(self, wanted: bool) -> AbstractContextManager[None]:
         return nullcontext()
 

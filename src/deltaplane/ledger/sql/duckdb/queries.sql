@@ -17,17 +17,6 @@ SELECT b.file_id FROM file_bounds b
 WHERE b.table_id = :table_id AND b.column_id = :column_id AND b.lo <= :at_most AND b.hi >= :at_least
 LIMIT :limit
 
--- name: files_by_id
-SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
-    coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
-FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
-    AND file_id IN (SELECT unnest(CAST(:keys AS BIGINT[])))
-
--- name: files_before
-SELECT file_id FROM files
-WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
-LIMIT :limit
-
 -- name: lock_schema
 -- One process, one writer at a time: the store holds a lock of its own.
 SELECT 1
@@ -36,11 +25,4 @@ SELECT 1
 SELECT 1 FROM duckdb_tables() WHERE table_name = 'schema_versions'
 
 -- name: gone_counts
-SELECT file_id // :width, count(*) FROM files WHERE table_id = :table_id AND removed_version < 9223372036854775807
-GROUP BY 1
-
--- name: remove_listed_files
-UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807, removal = :removal,
-    deletion_timestamp = r.deleted_at
-FROM (SELECT unnest(CAST(:keys AS BIGINT[])) AS file_id, unnest(CAST(:times AS BIGINT[])) AS deleted_at) r
-WHERE files.table_id = :table_id AND files.file_id = r.file_id
+SELECT file_id // :width, count(*) FROM removals WHERE table_id = :table_id GROUP BY 1

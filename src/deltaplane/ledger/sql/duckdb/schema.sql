@@ -1,5 +1,5 @@
 -- The ledger on DuckDB. A version of a table is ratified when its row in `commits` exists.
--- 9223372036854775807 in removed_version means: still active.
+-- 9223372036854775807 in tombstone_until means: it has not ended.
 
 CREATE TABLE schema_versions (
     version     BIGINT PRIMARY KEY,
@@ -99,14 +99,12 @@ CREATE TABLE domains (
     PRIMARY KEY (table_id, domain, version)
 );
 
--- No keys on the two wide tables: DuckDB's zone maps find the rows, and its indexes would slow every bulk load.
--- Active at version v: added_version <= v AND removed_version > v. A tombstone is visible from removed_version up to, not including, tombstone_until.
+-- No keys on the three wide tables: DuckDB's zone maps find the rows, and its indexes would slow every bulk load.
+-- A row never changes. Active at version v: added_version <= v, and not in `removals` with removed_version <= v.
 CREATE TABLE files (
     table_id                    BIGINT NOT NULL,
     file_id                     BIGINT NOT NULL,
     added_version               BIGINT NOT NULL,
-    removed_version             BIGINT NOT NULL,
-    tombstone_until             BIGINT NOT NULL,
     file_key                    BIGINT NOT NULL,
     size                        BIGINT NOT NULL,
     modification_time           BIGINT NOT NULL,
@@ -118,13 +116,21 @@ CREATE TABLE files (
     tags                        TEXT,
     base_row_id                 BIGINT,
     default_row_commit_version  BIGINT,
-    clustering_provider         TEXT,
-    deletion_timestamp          BIGINT,
-    removal                     TEXT
+    clustering_provider         TEXT
+);
+
+-- The files that went: a tombstone is visible from removed_version up to, not including, tombstone_until.
+CREATE TABLE removals (
+    table_id            BIGINT NOT NULL,
+    file_id             BIGINT NOT NULL,
+    removed_version     BIGINT NOT NULL,
+    tombstone_until     BIGINT NOT NULL,
+    deletion_timestamp  BIGINT,
+    removal             TEXT
 );
 
 -- A second form of long stretches of files, [first_file, beyond_file), for reading many at once: compressed Arrow with what
--- never changes in a row of `files`. It can be made again at any time; whatever takes rows out of `files` takes packs out.
+-- is in the rows of `files`. It can be made again at any time; whatever takes rows out of `files` takes packs out.
 CREATE TABLE file_packs (
     table_id     BIGINT NOT NULL,
     first_file   BIGINT NOT NULL,

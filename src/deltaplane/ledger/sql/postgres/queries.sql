@@ -22,17 +22,6 @@ CROSS JOIN LATERAL (SELECT i.file_id FROM file_bounds i
     LIMIT :limit) b
 LIMIT :limit
 
--- name: files_by_id
-SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
-    coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
-FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
-    AND file_id = ANY (CAST(:keys AS BIGINT[]))
-
--- name: files_before
-SELECT file_id FROM files
-WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
-LIMIT :limit
-
 -- name: lock_schema
 -- Installers and migrations take turns, until the end of the transaction. It is a statement of its own: what follows must
 -- be planned after the wait, so that it sees what the other one made.
@@ -70,9 +59,3 @@ WITH marked AS (
         AND (SELECT count(*) FROM marked) >= 0
 )
 SELECT set_config('synchronous_commit', 'off', true)
-
--- name: remove_files_at
--- The times are looked up, for the same reason for which nothing is joined; in a query of its own the text is read once.
-UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807, removal = :removal,
-    deletion_timestamp = CAST((SELECT CAST(:times AS JSONB)) ->> CAST(file_id AS TEXT) AS BIGINT)
-WHERE table_id = :table_id AND file_id {among}

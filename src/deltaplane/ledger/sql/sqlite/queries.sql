@@ -19,20 +19,8 @@ LIMIT :limit
 
 -- name: files_by_key
 -- The keys first: left alone, SQLite goes through all files of the table and looks each of them up in the list.
-SELECT f.file_id, f.path, f.deletion_vector, f.size, f.removed_version, f.tombstone_until
-FROM json_each(:keys) k CROSS JOIN files f INDEXED BY files_by_key
+SELECT f.file_id, f.path, f.deletion_vector, f.size FROM json_each(:keys) k CROSS JOIN files f INDEXED BY files_by_key
 WHERE f.table_id = :table_id AND f.file_key = k.value
-
--- name: files_by_id
-SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
-    coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
-FROM files WHERE table_id = :table_id AND added_version <= :version AND removed_version > :version
-    AND file_id IN (SELECT value FROM json_each(:keys))
-
--- name: files_before
-SELECT file_id FROM files
-WHERE table_id = :table_id AND added_version < :since AND added_version <= :version AND removed_version > :version
-LIMIT :limit
 
 -- name: lock_schema
 -- BEGIN IMMEDIATE has locked the whole database already.
@@ -48,25 +36,9 @@ SELECT (SELECT file_id FROM files WHERE table_id = :table_id ORDER BY file_id LI
 
 -- name: files_narrow
 SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
-FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
-    AND added_version <= :version AND removed_version > :version
-
--- name: gone_files
--- Left alone, SQLite may go through the rows instead of the list of those that went.
-SELECT file_id FROM files INDEXED BY files_gone
-WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
-    AND removed_version <= :version AND removed_version < 9223372036854775807
-
--- name: gone_counts
-SELECT file_id / :width, count(*) FROM files INDEXED BY files_gone
-WHERE table_id = :table_id AND removed_version < 9223372036854775807
-GROUP BY 1
+FROM files f WHERE f.table_id = :table_id AND f.file_id >= :first_file AND f.file_id < :beyond_file
+    AND f.added_version <= :version AND NOT {gone}
 
 -- name: file_keys
-SELECT file_key FROM files WHERE table_id = :table_id AND file_id >= :first_file AND file_id < :beyond_file
-    AND added_version <= :version AND removed_version > :version
-
--- name: remove_file
-UPDATE files SET removed_version = :version, tombstone_until = 9223372036854775807,
-    deletion_timestamp = :deletion_timestamp, removal = :removal
-WHERE table_id = :table_id AND file_id = :file_id
+SELECT file_key FROM files f WHERE f.table_id = :table_id AND f.file_id >= :first_file AND f.file_id < :beyond_file
+    AND f.added_version <= :version AND NOT {gone}

@@ -1,5 +1,5 @@
 -- The ledger on SQLite. A version of a table is ratified when its row in `commits` exists.
--- 9223372036854775807 in removed_version means: still active.
+-- 9223372036854775807 in tombstone_until means: it has not ended.
 
 CREATE TABLE schema_versions (
     version     INTEGER PRIMARY KEY,
@@ -101,14 +101,12 @@ CREATE TABLE domains (
     PRIMARY KEY (table_id, domain, version)
 ) STRICT, WITHOUT ROWID;
 
--- Active at version v: added_version <= v AND removed_version > v. Clustered by table, so that opening one table reads
--- only its own pages. A tombstone is visible from removed_version up to, not including, tombstone_until.
+-- A row never changes. Active at version v: added_version <= v, and not in `removals` with removed_version <= v.
+-- Clustered by table, so that opening one table reads only its own pages.
 CREATE TABLE files (
     table_id                    INTEGER NOT NULL,
     file_id                     INTEGER NOT NULL,
     added_version               INTEGER NOT NULL,
-    removed_version             INTEGER NOT NULL,
-    tombstone_until             INTEGER NOT NULL,
     file_key                    INTEGER NOT NULL,
     size                        INTEGER NOT NULL,
     modification_time           INTEGER NOT NULL,
@@ -121,16 +119,23 @@ CREATE TABLE files (
     base_row_id                 INTEGER,
     default_row_commit_version  INTEGER,
     clustering_provider         TEXT,
-    deletion_timestamp          INTEGER,
-    removal                     TEXT,
     PRIMARY KEY (table_id, file_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX files_by_key ON files (table_id, file_key);
--- The files that went, by their ids: what a pack must be rid of.
-CREATE INDEX files_gone ON files (table_id, file_id, removed_version) WHERE removed_version < 9223372036854775807;
+
+-- The files that went: a tombstone is visible from removed_version up to, not including, tombstone_until.
+CREATE TABLE removals (
+    table_id            INTEGER NOT NULL,
+    file_id             INTEGER NOT NULL,
+    removed_version     INTEGER NOT NULL,
+    tombstone_until     INTEGER NOT NULL,
+    deletion_timestamp  INTEGER,
+    removal             TEXT,
+    PRIMARY KEY (table_id, file_id)
+) STRICT, WITHOUT ROWID;
 
 -- A second form of long stretches of files, [first_file, beyond_file), for reading many at once: compressed Arrow with what
--- never changes in a row of `files`. It can be made again at any time; whatever takes rows out of `files` takes packs out.
+-- is in the rows of `files`. It can be made again at any time; whatever takes rows out of `files` takes packs out.
 CREATE TABLE file_packs (
     table_id     INTEGER NOT NULL,
     first_file   INTEGER NOT NULL,
