@@ -4,7 +4,6 @@ import struct
 import uuid
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from deltaplane.errors import CorruptLog
 from deltaplane.log.actions import AddFile, DeletionVector, RemoveFile

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, cast, get_args
@@ -332,7 +332,7 @@ def _inner_fault(
 
 
 def _long_names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind) if str(item.type).startswith("int"))
+    return tuple(name for name, text in kind.__annotations__.items() if text.startswith("int"))
 
 
 _LONGS: dict[type[Any], tuple[str, ...]] = {
@@ -380,13 +380,14 @@ def _refuse_contradictions(actions: list[Action], label: str) -> None:
 
 def _prepared(actions: tuple[Action, ...], content: bytes | None) -> Prepared:
     kinds = Counter(map(type, actions))
+    others = [a for a in actions if type(a) is SetTransaction or type(a) is DomainMetadata]
     facts = Facts(
         adds=kinds[AddFile],
         removes=kinds[RemoveFile],
         metadata=Metadata in kinds,
         protocol=Protocol in kinds,
-        apps=tuple(a.app_id for a in actions if isinstance(a, SetTransaction)),
-        domains=tuple(a.domain for a in actions if isinstance(a, DomainMetadata)),
+        apps=tuple(a.app_id for a in others if isinstance(a, SetTransaction)),
+        domains=tuple(a.domain for a in others if isinstance(a, DomainMetadata)),
     )
     return Prepared(actions, content, facts, _is_blind(actions))
 

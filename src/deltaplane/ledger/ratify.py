@@ -450,6 +450,10 @@ def write_state(session: Session, table_id: int, version: int, actions: Iterable
     apps: dict[str, SetTransaction] = {}
     domains: dict[str, DomainMetadata] = {}
     for action in actions:
+        kind = type(action)
+        if kind is AddFile or kind is RemoveFile:
+            # Nearly all are, and there may be hundreds of thousands.
+            continue
         if isinstance(action, Metadata):
             session.run("insert_metadata", table_id=table_id, version=version, content=_action_text(action))
         elif isinstance(action, Protocol):

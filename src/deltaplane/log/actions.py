@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
+
 __all__ = [
     "Action",
     "AddCDCFile",
@@ -33,8 +35,15 @@ FileKey = tuple[str, str]
 """What identifies a logical file: its path as the log has it, and its deletion vector's id ('' for none)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionVector:
+class _Told(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, gc=False):
+    """What a commit may tell hundreds of thousands of times; such values come from JSON past Python."""
+
+
+# No key of an object is called so: what the protocol does not name is for the exact reader.
+_NO_KEY = "\ue000extra"
+
+
+class DeletionVector(_Told, frozen=True):
     """Which rows of a file are deleted: 'u' a file of the table, 'p' a file by absolute path, 'i' inline."""
 
     storage_type: str
@@ -42,7 +51,7 @@ class DeletionVector:
     size_in_bytes: int
     cardinality: int
     offset: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict, name=_NO_KEY)
 
     @property
     def unique_id(self) -> str:
@@ -60,13 +69,12 @@ class Format:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class AddFile:
+class AddFile(_Told, frozen=True):
     """A file becomes part of the table."""
 
     kind: ClassVar[str] = "add"
     path: str
-    partition_values: Texts = field(default_factory=dict)
+    partition_values: Texts = msgspec.field(default_factory=dict)
     size: int = 0
     modification_time: int = 0
     data_change: bool = True
@@ -76,7 +84,7 @@ class AddFile:
     base_row_id: int | None = None
     default_row_commit_version: int | None = None
     clustering_provider: str | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict, name=_NO_KEY)
 
     @property
     def key(self) -> FileKey:
@@ -84,8 +92,7 @@ class AddFile:
         return self.path, self.deletion_vector.unique_id if self.deletion_vector else ""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFile:
+class RemoveFile(_Told, frozen=True):
     """A file stops being part of the table; the action is its tombstone."""
 
     kind: ClassVar[str] = "remove"
@@ -100,7 +107,7 @@ class RemoveFile:
     deletion_vector: DeletionVector | None = None
     base_row_id: int | None = None
     default_row_commit_version: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict, name=_NO_KEY)
 
     @property
     def key(self) -> FileKey:

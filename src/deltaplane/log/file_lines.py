@@ -1,116 +1,99 @@
-"""Lines of files as nearly every writer puts them, decoded and checked outside of Python.
+"""Commits as nearly every writer puts them, decoded and checked outside of Python.
 
-A commit may have hundreds of thousands of them. What is not quite usual is left to `jsonlines`, which takes
+A commit may name hundreds of thousands of files. What is not quite usual is left to `jsonlines`, which takes
 everything that Delta takes; what is read here is read there to the same action.
 """
 
 from __future__ import annotations
 
-from msgspec import DecodeError, Struct
+from collections.abc import Iterator
+
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
-from deltaplane.log.actions import AddFile, DeletionVector, RemoveFile
+from deltaplane.log.actions import AddFile, RemoveFile
 
-__all__ = ["usual_line"]
+__all__ = ["usual_line", "usual_lines"]
 
-
-class _Vector(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    storage_type: str
-    path_or_inline_dv: str
-    size_in_bytes: int
-    cardinality: int
-    offset: int | None = None
+_NONE = Raw(b"")
 
 
-class _Add(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    path: str
-    size: int
-    modification_time: int
-    data_change: bool
-    partition_values: dict[str, str | None]
-    stats: str | None = None
-    tags: dict[str, str | None] | None = None
-    deletion_vector: _Vector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
-    clustering_provider: str | None = None
+class _Line(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """An action of a file, or another one as it stands."""
+
+    add: AddFile | None = None
+    remove: RemoveFile | None = None
+    commit_info: Raw = _NONE
+    meta_data: Raw = _NONE
+    protocol: Raw = _NONE
+    txn: Raw = _NONE
+    cdc: Raw = _NONE
+    domain_metadata: Raw = _NONE
 
 
-class _Remove(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
-    path: str
-    data_change: bool
-    deletion_timestamp: int | None = None
-    extended_file_metadata: bool | None = None
-    partition_values: dict[str, str | None] | None = None
-    size: int | None = None
-    stats: str | None = None
-    tags: dict[str, str | None] | None = None
-    deletion_vector: _Vector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
-
-
-class _AddLine(Struct, forbid_unknown_fields=True, gc=False):
-    add: _Add
-
-
-class _RemoveLine(Struct, forbid_unknown_fields=True, gc=False):
-    remove: _Remove
-
-
-_ADD = Decoder(_AddLine)
-_REMOVE = Decoder(_RemoveLine)
+_LINE = Decoder(_Line)
+_OTHERS = tuple(name for name in _Line.__struct_fields__ if name not in ("add", "remove"))
+_KEYS = dict(zip(_Line.__struct_fields__, _Line.__struct_encode_fields__, strict=True))
 
 
 def usual_line(line: str) -> AddFile | RemoveFile | None:
     """The action of a line that names a file in the usual form; None when the line is of another kind."""
     try:
-        if line.startswith('{"add":'):
-            return _added(_ADD.decode(line).add)
-        if line.startswith('{"remove":'):
-            return _removed(_REMOVE.decode(line).remove)
+        return _file(_LINE.decode(line)) if line.startswith(('{"add":', '{"remove":')) else None
     except (DecodeError, UnicodeError, RecursionError):
         # Whether it is damaged or only unusual is for the exact reader to say.
         return None
-    return None
 
 
-def _added(told: _Add) -> AddFile:
-    # By position: names would take twice as long.
-    return AddFile(
-        told.path,
-        told.partition_values,
-        told.size,
-        told.modification_time,
-        told.data_change,
-        told.stats,
-        told.tags,
-        _vector(told.deletion_vector),
-        told.base_row_id,
-        told.default_row_commit_version,
-        told.clustering_provider,
-    )
+def usual_lines(content: bytes) -> list[AddFile | RemoveFile | tuple[str, str]] | None:
+    """The actions of a commit, those of files as values and others as their key and their text.
 
-
-def _removed(told: _Remove) -> RemoveFile:
-    return RemoveFile(
-        told.path,
-        told.deletion_timestamp,
-        told.data_change,
-        told.extended_file_metadata,
-        told.partition_values,
-        told.size,
-        told.stats,
-        told.tags,
-        _vector(told.deletion_vector),
-        told.base_row_id,
-        told.default_row_commit_version,
-    )
-
-
-def _vector(told: _Vector | None) -> DeletionVector | None:
-    if told is None:
+    Returns:
+        None when there is anything unusual in the commit.
+    """
+    # Between two lines an object ends and another one begins: so none spans them.
+    count = content.count(b"\n") + (not content.endswith(b"\n"))
+    if content.count(b'}\n{"') != count - 1 or not content.startswith(b'{"'):
         return None
-    return DeletionVector(
-        told.storage_type, told.path_or_inline_dv, told.size_in_bytes, told.cardinality, told.offset
-    )
+    try:
+        lines = _LINE.decode_lines(content)
+        # On one line there may be more than one object, and Delta reads the first.
+        return list(_told(lines)) if len(lines) == count else None
+    except (DecodeError, UnicodeError, RecursionError, _Unusual):
+        return None
+
+
+class _Unusual(Exception):
+    """A line that is for the exact reader."""
+
+
+def _told(lines: list[_Line]) -> Iterator[AddFile | RemoveFile | tuple[str, str]]:
+    for line in lines:
+        file = _file(line)
+        yield _other(line) if file is None else file
+
+
+def _file(line: _Line) -> AddFile | RemoveFile | None:
+    """The file of a line that has nothing else; None when it has, or has none."""
+    add, remove = line.add, line.remove
+    if (add is None) is (remove is None) or not (
+        # One by one: a loop over them takes longer than the decoding.
+        line.commit_info is _NONE
+        and line.meta_data is _NONE
+        and line.protocol is _NONE
+        and line.txn is _NONE
+        and line.cdc is _NONE
+        and line.domain_metadata is _NONE
+    ):
+        return None
+    file = remove if add is None else add
+    assert file is not None
+    vector = file.deletion_vector
+    return None if file.extra or (vector is not None and vector.extra) else file
+
+
+def _other(line: _Line) -> tuple[str, str]:
+    told = [(_KEYS[name], bytes(raw)) for name in _OTHERS if (raw := getattr(line, name)) is not _NONE]
+    if len(told) != 1 or line.add is not None or line.remove is not None:
+        raise _Unusual
+    return told[0][0], told[0][1].decode()

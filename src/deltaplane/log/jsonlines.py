@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from decimal import Decimal
 from typing import Any, cast
+
+from msgspec import Struct
+from msgspec.structs import fields as struct_fields
 
 from deltaplane.errors import CorruptLog
 from deltaplane.log.actions import (
@@ -31,7 +34,7 @@ from deltaplane.log.actions import (
     SidecarFile,
     UnknownAction,
 )
-from deltaplane.log.file_lines import usual_line
+from deltaplane.log.file_lines import usual_line, usual_lines
 
 __all__ = ["action_from_dict", "action_to_dict", "dump_json", "parse_commit", "parse_json", "write_commit"]
 
@@ -64,11 +67,11 @@ class _Shape:
 
     def __init__(self, kind: type[Any]) -> None:
         self.kind = kind
-        named = [f for f in fields(kind) if f.name != "extra"]
-        self.keys = {_camel(f.name): f.name for f in named}
-        self.types = {f.name: str(f.type).removesuffix(" | None") for f in named}
-        self.required = tuple(_camel(f.name) for f in named if _needs_value(f))
-        self.attributes = tuple((f.name, _camel(f.name), self.types[f.name]) for f in named)
+        needed = {name: needs for name, needs in _fields(kind) if name != "extra"}
+        self.keys = {_camel(name): name for name in needed}
+        self.types = {name: kind.__annotations__[name].removesuffix(" | None") for name in needed}
+        self.required = tuple(_camel(name) for name, needs in needed.items() if needs)
+        self.attributes = tuple((name, _camel(name), self.types[name]) for name in needed)
         self.plain = {
             key: (name, _PLAIN[self.types[name]])
             for key, name in self.keys.items()
@@ -76,11 +79,14 @@ class _Shape:
         }
 
 
-def _needs_value(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
+def _fields(kind: type[Any]) -> list[tuple[str, bool]]:
+    """The fields of a kind, and whether a value is needed."""
+    if issubclass(kind, Struct):
+        return [(item.name, item.required) for item in struct_fields(kind)]
+    return [(item.name, item.default is item.default_factory is MISSING) for item in fields(kind)]
 
 
-_SHAPES = {kind: _Shape(kind) for kind in (*_KINDS.values(), DeletionVector, Format)}
+_SHAPES = {kind: _Shape(kind) for kind in (*_KINDS.values(), *_NESTED.values())}
 _BLANK = re.compile(r"[ \t\r\n\ufeff]*")
 
 
@@ -283,6 +289,32 @@ def parse_commit(content: bytes, source: str = "the commit") -> Iterator[Action]
     Raises:
         CorruptLog: A line is not an action. Names the file, the line and the cause.
     """
+    usual = _usual(content)
+    return iter(usual) if usual is not None else _exact(content, source)
+
+
+def _usual(content: bytes) -> list[Action] | None:
+    """The actions of a commit in which nothing is unusual; None for others."""
+    lines = usual_lines(content)
+    if lines is None:
+        return None
+    try:
+        return [
+            action_from_dict({line[0]: _whole_value(line[1])}) if type(line) is tuple else cast(Action, line)
+            for line in lines
+        ]
+    except (CorruptLog, ValueError):
+        return None
+
+
+def _whole_value(text: str) -> Any:
+    value, end = _decoded(text, 0)
+    if end != len(text):
+        raise ValueError("there is more")
+    return value
+
+
+def _exact(content: bytes, source: str) -> Iterator[Action]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
