@@ -124,4 +124,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    if "DELTAPLANE_BREAK" in os.environ:
+        from spark_ledger import breaks
+
+        breaks.pytest_configure()
     main(Path(sys.argv[1]))

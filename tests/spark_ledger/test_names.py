@@ -12,8 +12,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import deltaplane as dp
+from deltaplane.errors import TransactionConflict
 from deltaplane.spark.attaching import attach, detach
-from spark_ledger.conftest import Lake
+from spark_ledger.conftest import Lake, elsewhere
 
 SCHEMA = pa.schema([("id", pa.int64()), ("state", pa.string())])
 
@@ -210,3 +211,18 @@ def test_a_session_without_its_ledger_knows_only_its_own_names(
     detach(spark)
     assert not spark.catalog.tableExists(f"{schema}.t")
     ledger.close()
+
+
+def test_a_name_that_somebody_else_gave_meanwhile_is_a_conflict(lake: Lake, schema: str) -> None:
+    lake.spark.sql(f"CREATE SCHEMA {schema}")
+
+    def late() -> None:
+        with dp.transaction(lake.spark, author="test", message="late"):
+            lake.spark.sql(f"CREATE TABLE {schema}.t (id bigint) USING delta LOCATION '{lake.path('mine')}'")
+            elsewhere(lambda: lake.ledger.create(lake.path("theirs"), schema=SCHEMA, name=f"{schema}.t"))
+
+    with pytest.raises(TransactionConflict, match=rf"{schema}\.t: .*they gave that name to another table"):
+        late()
+    assert [table.location for table in lake.ledger.tables()] == [lake.path("theirs")]
+    assert lake.spark.sql(f"DESCRIBE DETAIL {schema}.t").first()["location"] == f"file:{lake.path('theirs')}"
+    lake.spark.sql(f"DROP SCHEMA {schema} CASCADE")

@@ -29,8 +29,7 @@ from deltaplane.ledger.checkpointing import write_checkpoint
 from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import missing_files, note_creation
-from deltaplane.ledger.head import parse_metadata
-from deltaplane.ledger.load import load_state, read_listing
+from deltaplane.ledger.load import read_listing
 from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Staged
@@ -39,16 +38,13 @@ from deltaplane.ledger.publish import commit_content, publish_pending
 from deltaplane.ledger.release import forget_table
 from deltaplane.ledger.staged import staged_path
 from deltaplane.ledger.storage import Storage, canonical_root
-from deltaplane.log.actions import Metadata
 from deltaplane.log.listing import bases
+from deltaplane.spark.definitions import check_exports
 from deltaplane.spark.gate import check_statement
 from deltaplane.spark.named import TableNames
 from deltaplane.spark.views import BEHIND, StagedCommit, TransactionView, View
 
-__all__ = ["LedgerPort", "holds_log", "root_of"]
-
-# Where they are set Delta writes files for other engines behind a commit, past the log store.
-_EXPORTS = ("delta.compatibility.symlinkFormatManifest.enabled", "delta.universalFormat.enabledFormats")
+__all__ = ["LedgerPort", "holds_log", "lost_creation", "root_of"]
 
 
 def root_of(log: str) -> str | None:
@@ -297,7 +293,7 @@ class LedgerPort:
             seen = self.view(view)
             seen.check_alive(query)
             assert isinstance(seen, TransactionView), "look() refuses others"
-            self._check_exports(seen, root, prepared)
+            check_exports(self.ctx, seen, root, prepared)
             self._stage(seen, log, root, StagedCommit(version, prepared, "", len(content), 0))
             return None
         table = self.ctx.find_location(root)
@@ -319,11 +315,14 @@ class LedgerPort:
             with telemetry.span("spark.commit"):
                 return commit(self.ctx, request)
         except TableAlreadyManaged as error:
-            location = request.creates[0].location
-            if self.ctx.find_location(location) is None:
-                # Of that name. Delta would look for the winner in a log that does not exist.
-                raise StatementRefused(str(error)) from error
-            raise CommitConflict(location, 0, "somebody else", str(error)) from error
+            place, reason = lost_creation(self.ctx, request.creates)
+            if place != request.creates[0].location:
+                # It is the name. Delta would look for the winner in a log that does not exist.
+                raise StatementRefused(
+                    f"{place} cannot be created: {reason}. Nothing was committed. Choose another name, or "
+                    f"see the table with: deltaplane ledger snapshot {place}"
+                ) from error
+            raise CommitConflict(place, 0, "somebody else", reason) from error
         except CommitConflict:
             # Delta looks for the winner in the log, and would try for ever if it were not there.
             if table is not None:
@@ -346,41 +345,6 @@ class LedgerPort:
             except BaseException as error:
                 seen.doom(f"a commit to {root} could not be staged: {error}")
                 raise
-
-    def _check_exports(self, seen: TransactionView, root: str, prepared: Prepared) -> None:
-        """See that Delta tells nobody else of what is staged, as it does behind commits to some tables.
-
-        Raises:
-            StatementRefused: The table keeps files for other engines.
-        """
-        commits = [*(one.prepared for one in seen.staged.get(root, ())), prepared]
-        changed = [one for one in commits if one.facts.metadata]
-        told = [action for one in changed for action in one.actions if isinstance(action, Metadata)]
-        metadata = told[-1] if told else self._pinned_metadata(seen, root)
-        exports = [key for key in _EXPORTS if metadata.configuration.get(key, "false") != "false"]
-        if exports:
-            raise StatementRefused(
-                f"{root} cannot be written inside of a transaction while {exports[0]} is set: behind each "
-                f"commit Delta writes files for other engines, and they would show what is not committed. "
-                f"Nothing was written. Write to it outside, or unset the property first."
-            )
-
-    def _pinned_metadata(self, seen: TransactionView, root: str) -> Metadata:
-        if root not in seen.metadata:
-            seen.metadata[root] = self._metadata(seen.pins[root])
-        return seen.metadata[root]
-
-    def _metadata(self, pinned: ManagedTable) -> Metadata:
-        try:
-            with self.ctx.store.glance() as session:
-                row = session.row("metadata_at", table_id=pinned.table_id, version=pinned.head_version)
-        except LedgerUnavailable:
-            # Staging goes on without the database: the log says the same, and takes longer.
-            found = load_state(self.ctx.storage(pinned.location), pinned.head_version).metadata
-        else:
-            found = None if row is None else parse_metadata(row[0])
-        assert found is not None, "every managed table has metadata"
-        return found
 
     def _write_staged(self, seen: TransactionView, log: str, root: str, new: StagedCommit) -> None:
         if new.version != seen.head(root) + 1:
@@ -461,6 +425,20 @@ class LedgerPort:
         if refusal is not None:
             raise StatementRefused(refusal)
         return None
+
+
+def lost_creation(ctx: Context, creates: Sequence[NewTable]) -> tuple[str, str]:
+    """Which table of a transaction somebody else has created first, and how."""
+    taken = [new.location for new in creates if ctx.find_location(new.location) is not None]
+    if taken:
+        return taken[0], "they created a table there first"
+    with ctx.store.glance() as session:
+        names = [
+            new.name
+            for new in creates
+            if new.name and session.row("table_by_reference", name=new.name, location="")
+        ]
+    return (names or [creates[0].location])[0], "they gave that name to another table first"
 
 
 def holds_log(storage: Storage) -> bool:

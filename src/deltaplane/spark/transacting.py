@@ -23,15 +23,14 @@ from deltaplane.ledger.commit import NewTable, Request, commit, outcome
 from deltaplane.ledger.context import Retries
 from deltaplane.ledger.creations import forget_creations
 from deltaplane.ledger.grouping import Participant, with_group
-from deltaplane.ledger.head import parse_metadata
-from deltaplane.ledger.model import CommitResult, ManagedTable
+from deltaplane.ledger.model import CommitResult
 from deltaplane.ledger.names import LOG_FOLDER
 from deltaplane.ledger.placing import Staged
 from deltaplane.ledger.prepare import Prepared, check_text
-from deltaplane.ledger.stores.base import Row
-from deltaplane.log.actions import Metadata
 from deltaplane.spark.attaching import Attachment, attachment_of
+from deltaplane.spark.definitions import table_id
 from deltaplane.spark.pinning import QUERY, VIEW, enter, is_running, leave, stay_behind
+from deltaplane.spark.port import lost_creation
 from deltaplane.spark.undoing import remove_created, take_back_names
 from deltaplane.spark.views import TransactionView
 
@@ -152,13 +151,16 @@ class SparkTransaction:
             self._attachment.names.forget(self.transaction_id)
             self.result = CommitResult(self.transaction_id, {})
             return
+        context = self._attachment.ledger.context
         try:
-            self.result = commit(self._attachment.ledger.context, self._request())
+            request = self._request()
+            self.result = commit(context, request)
         except CommitOutcomeUnknown:
             raise
         except TableAlreadyManaged as error:
             self._abandon()
-            raise TransactionConflict(view.created[0], 0, "somebody else", str(error)) from error
+            table, reason = lost_creation(context, request.creates)
+            raise TransactionConflict(table, 0, "somebody else", reason) from error
         except CommitConflict as error:
             self._abandon()
             raise TransactionConflict(error.table, error.version, error.winner, error.reason) from None
@@ -249,32 +251,15 @@ class SparkTransaction:
         prepared = {location: [one.prepared for one in commits] for location, commits in staged.items()}
         if len(staged) < 2:
             return prepared
-        ids = self._table_ids()
-        members = [Participant(ids[location], commits[-1].version) for location, commits in staged.items()]
+        ctx = self._attachment.ledger.context
+        members = [
+            Participant(table_id(ctx, self._view, location), commits[-1].version)
+            for location, commits in staged.items()
+        ]
         return {
             location: [with_group(one, self.transaction_id, members) for one in commits]
             for location, commits in prepared.items()
         }
-
-    def _table_ids(self) -> dict[str, str]:
-        """The ids that the tables have in their own metadata."""
-        found: dict[str, str] = {}
-        for location, commits in self._view.staged.items():
-            told = [a.id for one in commits for a in one.prepared.actions if isinstance(a, Metadata)]
-            if not told:
-                told = [self._pinned_id(self._view.pins[location])]
-            found[location] = told[-1] or ""
-        return found
-
-    def _pinned_id(self, table: ManagedTable) -> str:
-        context = self._attachment.ledger.context
-
-        def ask() -> Row | None:
-            with context.store.reading() as session:
-                return session.row("metadata_at", table_id=table.table_id, version=table.head_version)
-
-        row = context.repeated(ask, f"{table.label}: nothing was written, because its id could not be read")
-        return parse_metadata(row[0]).id if row else ""
 
 
 @contextmanager
