@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import deltaplane as dp
-from deltaplane.errors import LedgerUnavailable
+from deltaplane.errors import ConfigError, LedgerUnavailable
 from deltaplane.ledger import Ledger
 from deltaplane.spark.named import TableNames
 
@@ -57,10 +57,26 @@ def test_a_name_is_found_as_spark_spells_it(
     assert names.location("sales", "other") is None
 
 
-def test_what_is_spelled_in_full_wins(ledger: Ledger, names: TableNames, tmp_path: Path) -> None:
-    ledger.create(str(tmp_path / "short"), schema=SCHEMA, name="orders")
-    ledger.create(str(tmp_path / "full"), schema=SCHEMA, name="default.orders")
-    assert names.location("default", "orders") == str(tmp_path / "full")
+@pytest.mark.parametrize("other", ["Sales.Orders", "spark_catalog.sales.orders"])
+def test_a_name_that_spark_could_not_tell_apart_is_refused(
+    ledger: Ledger, tmp_path: Path, other: str
+) -> None:
+    ledger.create(str(tmp_path / "t"), schema=SCHEMA, name="sales.orders")
+    with pytest.raises(
+        ConfigError, match=r"would be the same in Spark as 'sales.orders', the name of .*/t\."
+    ):
+        ledger.create(str(tmp_path / "u"), schema=SCHEMA, name=other)
+    ledger.create(str(tmp_path / "u"), schema=SCHEMA, name="sales.refunds")
+    with pytest.raises(ConfigError, match=r"would be the same in Spark"):
+        ledger.configure("sales.refunds", name=other)
+    ledger.configure("sales.orders", name=other)
+    assert {table.name for table in ledger.tables()} == {other, "sales.refunds"}
+
+
+def test_the_default_schema_may_be_left_out_of_one_name_only(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.create(str(tmp_path / "t"), schema=SCHEMA, name="orders")
+    with pytest.raises(ConfigError, match=r"would be the same in Spark as 'orders'"):
+        ledger.create(str(tmp_path / "u"), schema=SCHEMA, name="default.orders")
 
 
 def test_names_that_were_seen_are_known_while_the_database_is_away(

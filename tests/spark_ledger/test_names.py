@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 
 import deltaplane as dp
@@ -225,4 +226,66 @@ def test_a_name_that_somebody_else_gave_meanwhile_is_a_conflict(lake: Lake, sche
         late()
     assert [table.location for table in lake.ledger.tables()] == [lake.path("theirs")]
     assert lake.spark.sql(f"DESCRIBE DETAIL {schema}.t").first()["location"] == f"file:{lake.path('theirs')}"
+    lake.spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_a_transaction_that_loses_a_name_leaves_it_to_the_winner_and_appends_there_next_time(
+    lake: Lake, schema: str
+) -> None:
+    lake.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{lake.folder}/{schema}'")
+    theirs = lake.path("theirs")
+    runs = []
+
+    def append(spark: SparkSession) -> None:
+        runs.append(1)
+        spark.createDataFrame([(1, "ours")], "id bigint, state string").write.format("delta").mode(
+            "append"
+        ).saveAsTable(f"{schema}.audit")
+        if len(runs) == 1:
+            elsewhere(lambda: lake.ledger.create(theirs, schema=SCHEMA, name=f"{schema}.audit"))
+
+    dp.run_transaction(lake.spark, append, retries=3)
+    assert len(runs) == 2
+    assert [(table.name, table.location) for table in lake.ledger.tables()] == [(f"{schema}.audit", theirs)]
+    assert lake.spark.table(f"{schema}.audit").count() == 1
+    assert lake.value("SELECT state FROM {theirs}") == "ours"
+    lake.spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_another_name_is_given_only_to_the_table_that_is_renamed(
+    lake: Lake, named: str, schema: str, tmp_path: Path
+) -> None:
+    """A table that is not managed has the same name in this session's catalog, and wins there."""
+    own = lake.spark._jsparkSession.sharedState().externalCatalog().unwrapped().unwrapped()  # type: ignore[attr-defined]
+    detach(lake.spark)
+    lake.spark.sql(f"CREATE SCHEMA {schema}")
+    lake.spark.sql(f"CREATE TABLE {schema}.orders (id bigint) USING delta LOCATION '{tmp_path}/mine'")
+    attach(lake.spark, lake.ledger, manage=[str(lake.folder)])
+    assert own.tableExists(schema, "orders")
+    lake.spark.sql(f"ALTER TABLE {schema}.orders RENAME TO {schema}.mine")
+    assert [table.name for table in lake.ledger.tables()] == [named]
+
+
+def test_a_table_in_the_warehouse_of_another_session_keeps_its_name(lake: Lake, schema: str) -> None:
+    place = lake.path(f"elsewhere/{schema}.db/orders")
+    lake.ledger.create(place, schema=SCHEMA, name=f"{schema}.orders")
+    with pytest.raises(UnsupportedOperationException, match="RENAME would move the folder"):
+        lake.spark.sql(f"ALTER TABLE {schema}.orders RENAME TO {schema}.sales")
+    assert [table.name for table in lake.ledger.tables()] == [f"{schema}.orders"]
+
+
+def test_a_new_table_whose_folder_was_removed_meanwhile_is_not_committed(lake: Lake, schema: str) -> None:
+    lake.table("other")
+    lake.spark.sql(f"CREATE SCHEMA {schema} LOCATION '{lake.folder}/{schema}'")
+
+    def late() -> None:
+        with dp.transaction(lake.spark, author="test", message="late"):
+            lake.spark.sql(f"CREATE TABLE {schema}.t USING delta AS SELECT 1 AS id")
+            lake.sql("INSERT INTO {other} VALUES (1, 'new')")
+            shutil.rmtree(lake.folder / schema / "t")
+
+    with pytest.raises(TransactionConflict, match=r"they removed 1 files of the new table"):
+        late()
+    assert lake.version("other") == 0
+    assert len(lake.ledger.tables()) == 1
     lake.spark.sql(f"DROP SCHEMA {schema} CASCADE")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 import deltaplane as dp
-from deltaplane.errors import ReadPointExpired, StatementRefused, TableNewerThanPoint, VersionNotFound
+from deltaplane.errors import (
+    ConfigError,
+    ReadPointExpired,
+    StatementRefused,
+    TableNewerThanPoint,
+    VersionNotFound,
+)
 from spark_ledger.actors import Actor
 from spark_ledger.conftest import Lake, elsewhere
 
@@ -100,7 +109,9 @@ def test_tables_that_are_newer_than_the_point_or_the_transaction_are_refused_by_
         for statement in ("SELECT * FROM {right}", "INSERT INTO {right} VALUES (1)"):
             with pytest.raises(Exception, match="is managed since after the transaction began"):
                 a.sql(statement)
-    with pytest.raises(TableNewerThanPoint, match="is managed since after the block of reading_at began"):
+    with pytest.raises(
+        TableNewerThanPoint, match=r"is managed since after the read point.* Take a newer point to see it"
+    ):
         sums_at(lake, point)
     assert lake.path("right") in lake.ledger.read_point().versions
     assert lake.version("right") == 0
@@ -134,9 +145,10 @@ def test_a_point_that_the_log_no_longer_holds_has_expired(lake: Lake) -> None:
 def test_a_point_of_a_ledger_that_never_had_it_has_expired(lake: Lake) -> None:
     lake.table("left", "n bigint")
     known = lake.ledger.read_point()
-    for versions in ({lake.path("left"): 7}, {lake.path("gone"): 0}):
-        with pytest.raises(ReadPointExpired, match="Take a newer point"):
-            sums_at(lake, dp.ReadPoint(known.at, versions))
+    for name, version in (("left", 7), ("gone", 0)):
+        point = dp.ReadPoint(known.at, {lake.path(name): version})
+        with pytest.raises(ReadPointExpired, match="Take a newer point"), dp.reading_at(lake.spark, point):
+            lake.rows(f"SELECT * FROM {{{name}}}")
     assert lake.value("SELECT count(*) FROM {left}") == 0
 
 
@@ -154,3 +166,47 @@ def test_nothing_is_left_of_a_table_that_is_refused_at_a_point(lake: Lake, state
     assert not (lake.folder / "new").exists()
     lake.sql(text)
     assert lake.version("new") == 0
+
+
+def test_another_table_in_the_same_place_is_not_read_at_a_point_from_before(lake: Lake) -> None:
+    lake.sql("CREATE TABLE {a} USING delta AS SELECT 'old' AS v")
+    lake.sql("CREATE TABLE {b} USING delta AS SELECT 'kept' AS v")
+    point = lake.ledger.read_point().to_json()
+    lake.ledger.release(lake.path("a"))
+    shutil.rmtree(lake.path("a"))
+    time.sleep(0.01)
+    lake.sql("CREATE TABLE {a} USING delta AS SELECT 'another table' AS v")
+    with dp.reading_at(lake.spark, point):
+        assert lake.value("SELECT v FROM {b}") == "kept"
+        with pytest.raises(Exception, match="another table has been made there since"):
+            lake.rows("SELECT v FROM {a}")
+    assert lake.value("SELECT v FROM {a}") == "another table"
+
+
+def test_a_table_that_left_and_came_back_is_read_at_an_older_point(lake: Lake) -> None:
+    lake.table("a", rows=2)
+    point = lake.ledger.read_point()
+    lake.ledger.release(lake.path("a"))
+    time.sleep(0.01)
+    lake.ledger.adopt(lake.path("a"))
+    lake.sql("DELETE FROM {a}")
+    with dp.reading_at(lake.spark, point):
+        assert lake.value("SELECT count(*) FROM {a}") == 2
+
+
+def test_a_point_stays_readable_when_one_of_its_tables_has_gone(lake: Lake) -> None:
+    lake.table("a", rows=2)
+    lake.table("b", rows=3)
+    point = lake.ledger.read_point()
+    lake.ledger.release(lake.path("b"))
+    lake.sql("DELETE FROM {b}")
+    with dp.reading_at(lake.spark, point):
+        assert lake.value("SELECT count(*) FROM {a}") == 2
+        with pytest.raises(Exception, match="the ledger does not manage it"):
+            lake.value("SELECT count(*) FROM {b}")
+
+
+@pytest.mark.parametrize("given", [None, 5, {"at": 1}])
+def test_what_is_no_read_point_is_refused(lake: Lake, given: Any) -> None:
+    with pytest.raises(ConfigError, match="reading_at takes a read point"), dp.reading_at(lake.spark, given):
+        raise AssertionError

@@ -11,9 +11,11 @@ from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.prepare import check_text, text_fault
 from deltaplane.ledger.storage import canonical_root
 
-__all__ = ["POLICIES", "check_name", "configure_table", "take_name"]
+__all__ = ["POLICIES", "check_name", "configure_table", "spellings", "take_name"]
 
 POLICIES = ("import", "refuse")
+CATALOG = "spark_catalog"
+DEFAULT_SCHEMA = "default"
 _LIKE_A_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -35,13 +37,30 @@ def check_name(ctx: Context, name: object, location: str) -> None:
         place = canonical_root(str(name))
         with ctx.store.glance() as session:
             there = session.row("table_by_location", location=place)
+            alike = session.rows("tables_of_name", **spellings(str(name)))
         if place != location and there is not None:
             fault = "is also the path of another table, seen from the working directory"
+        for row in alike:
+            # Who has the very same name is told by whoever gives it.
+            if row[1] != location and row[2] != name:
+                fault = f"would be the same in Spark as {row[2]!r:.80}, the name of {row[1]}"
     if fault:
         raise ConfigError(
             f"{location}: the table's name {name!r:.80} {fault}. Nothing was changed. Give a name such as "
             f"sales.orders."
         )
+
+
+def spellings(name: str) -> dict[str, str]:
+    """How a name may be written: Spark does not mind the case, and has a catalog and a schema by default."""
+    parts = name.lower().split(".")
+    if len(parts) == 3 and parts[0] == CATALOG:
+        parts = parts[1:]
+    if len(parts) == 1:
+        parts = [DEFAULT_SCHEMA, *parts]
+    qualified = ".".join(parts)
+    short = parts[1] if len(parts) == 2 and parts[0] == DEFAULT_SCHEMA else qualified
+    return {"qualified": qualified, "full": f"{CATALOG}.{qualified}", "short": short}
 
 
 def _name_fault(name: str) -> str | None:

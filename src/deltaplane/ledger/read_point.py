@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from deltaplane.errors import ConfigError, ReadPointExpired, VersionNotFound
+from deltaplane.errors import ConfigError, VersionNotFound
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.stores.base import Session
@@ -110,26 +110,37 @@ def _at(session: Session, moment: int) -> dict[int, int]:
     return versions
 
 
-def pinned_tables(ctx: Context, point: ReadPoint) -> dict[str, ManagedTable]:
+def pinned_tables(ctx: Context, point: ReadPoint) -> tuple[dict[str, ManagedTable], dict[str, str]]:
     """The tables of a point as they were at it, by location.
 
-    Raises:
-        ReadPointExpired: The ledger no longer holds one of the versions, or never held it.
+    Returns:
+        Those that are there, and the reason for each that is not.
     """
+    pinned: dict[str, ManagedTable] = {}
+    lost: dict[str, str] = {}
     with ctx.store.reading() as session:
         tables = {row.location: row for row in map(ManagedTable.from_row, session.rows("all_tables"))}
-    pinned: dict[str, ManagedTable] = {}
-    for location, version in point.versions.items():
-        table = tables.get(location)
-        if table is None or not table.base_version <= version <= table.head_version:
-            held = (
-                "does not manage it"
-                if table is None
-                else f"holds {table.base_version} to {table.head_version}"
-            )
-            raise ReadPointExpired(
-                f"{location}: the read point of {clock_text(point.at)} is at version {version}, and the "
-                f"ledger {held}. Nothing was read. Take a newer point."
-            )
-        pinned[location] = replace(table, head_version=version)
-    return pinned
+        for location, version in point.versions.items():
+            fault = _fault(session, tables.get(location), version, point.at)
+            if fault is None:
+                pinned[location] = replace(tables[location], head_version=version)
+            else:
+                lost[location] = (
+                    f"{location}: the read point of {clock_text(point.at)} is at version {version}, and "
+                    f"{fault}. Nothing was read. Take a newer point."
+                )
+    return pinned, lost
+
+
+def _fault(session: Session, table: ManagedTable | None, version: int, at: int) -> str | None:
+    """Why a version of a table cannot be read at a moment."""
+    if table is None:
+        return "the ledger does not manage it"
+    if not table.base_version <= version <= table.head_version:
+        return f"the ledger holds {table.base_version} to {table.head_version}"
+    if table.managed_since > at:
+        # It may have left the ledger and come back. When the version itself is younger, it is another table.
+        row = session.row("commit_totals", table_id=table.table_id, version=version)
+        if row is None or row[4] > at:
+            return "another table has been made there since"
+    return None

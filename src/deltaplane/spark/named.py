@@ -10,15 +10,14 @@ import re
 
 from deltaplane import telemetry
 from deltaplane.errors import ConfigError, LedgerUnavailable, StatementRefused
-from deltaplane.ledger.configure import check_name, configure_table, take_name
+from deltaplane.ledger.configure import check_name, configure_table, spellings, take_name
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
 
 __all__ = ["TableNames"]
 
-_DEFAULT = "default"
-_CATALOG = "spark_catalog"
-_PART = re.compile(r"\w+")
+# As Spark's session catalog has it.
+_PART = re.compile(r"\w+", re.ASCII)
 
 
 class TableNames:
@@ -80,14 +79,17 @@ class TableNames:
         if table.name is not None and _in_spark(table.name) == f"{namespace}.{name}".lower():
             take_name(self._ctx, table, f"{namespace}.{name} dropped by Spark")
 
-    def rename(self, namespace: str, name: str, other: str) -> None:
+    def forget(self, root: str) -> None:
+        """Nothing is about to be made at a place any more."""
+        self._wished.pop(root, None)
+
+    def rename(self, table: ManagedTable, namespace: str, name: str, other: str) -> None:
         """A table has another name in Spark.
 
         Raises:
             StatementRefused: The name cannot be kept.
         """
-        table = self._table(namespace, name)
-        if table is None:
+        if table.name is None or _in_spark(table.name) != f"{namespace}.{name}".lower():
             return
         try:
             configure_table(self._ctx, table, f"{namespace}.{other}", None, None)
@@ -95,19 +97,13 @@ class TableNames:
             raise StatementRefused(str(error)) from error
 
     def _table(self, namespace: str, name: str) -> ManagedTable | None:
-        qualified = f"{namespace}.{name}".lower()
-        short = name.lower() if namespace.lower() == _DEFAULT else qualified
-        full = f"{_CATALOG}.{qualified}"
         with self._ctx.store.glance() as session:
-            row = session.row("tables_of_name", qualified=qualified, full=full, short=short)
+            row = session.row("tables_of_name", **spellings(f"{namespace}.{name}"))
         return None if row is None else ManagedTable.from_row(row)
 
 
 def _in_spark(name: str) -> str | None:
     """A name of the ledger as Spark's session catalog has it; None where it cannot have it."""
-    parts = name.lower().split(".")
-    if len(parts) == 1:
-        parts = [_DEFAULT, *parts]
-    if len(parts) == 3 and parts[0] == _CATALOG:
-        parts = parts[1:]
-    return ".".join(parts) if len(parts) == 2 and all(map(_PART.fullmatch, parts)) else None
+    qualified = spellings(name)["qualified"]
+    parts = qualified.split(".")
+    return qualified if len(parts) == 2 and all(map(_PART.fullmatch, parts)) else None

@@ -107,9 +107,9 @@ class LedgerPort:
         """See `Port.dropped`."""
         return self._answer(None, lambda: self._dropped(place, namespace, table))
 
-    def renamed(self, namespace: str, table: str, other: str) -> str | None:
+    def renamed(self, place: str, namespace: str, table: str, other: str) -> str | None:
         """See `Port.renamed`."""
-        return self._answer(None, lambda: self.names_of_tables.rename(namespace, table, other))
+        return self._answer(None, lambda: self._renamed(place, namespace, table, other))
 
     def creating(self, namespace: str, table: str, place: str) -> str | None:
         """See `Port.creating`."""
@@ -195,6 +195,8 @@ class LedgerPort:
     def _look_inside(self, log: str, writes: int, seen: View, query: str | None, early: bool) -> str | None:
         root = root_of(log)
         seen.check_alive(query)
+        if root is not None and root in seen.lost:
+            raise ReadPointExpired(seen.lost[root])
         if root is None or not self._sees(seen, root):
             return self._unmanaged(seen, log, root, writes)
         if writes >= 0 and not isinstance(seen, TransactionView):
@@ -218,8 +220,8 @@ class LedgerPort:
         found = None if root is None else self.ctx.find_location(root)
         if found is not None:
             raise TableNewerThanPoint(
-                f"{found.label} is managed since after {seen.begun}, so it has no state there. Nothing was "
-                f"read or written. Begin anew to see it."
+                f"{found.label} is managed since after {seen.moment}, so it has no state there. Nothing was "
+                f"read or written. {seen.advice} to see it."
             )
         if writes < 0:
             return None
@@ -308,6 +310,7 @@ class LedgerPort:
         else:
             request = Request(_new_id(), (Staged(table, prepared, version - 1, True),), None, None)
         result = self._ratify(request, table)
+        self.names_of_tables.forget(root)
         return "delayed" if root in result.unpublished else None
 
     def _ratify(self, request: Request, table: ManagedTable | None) -> CommitResult:
@@ -402,13 +405,22 @@ class LedgerPort:
 
     def _dropped(self, place: str, namespace: str, name: str) -> None:
         root = root_of(place)
-        table = None if root is None else self.ctx.find_location(root)
+        if root is None:
+            return
+        self.names_of_tables.forget(root)
+        table = self.ctx.find_location(root)
         if table is None:
             return
         if holds_log(self.ctx.storage(table.location)):
             self.names_of_tables.drop(table, namespace, name)
         else:
             forget_table(self.ctx, table, "dropped by Spark")
+
+    def _renamed(self, place: str, namespace: str, name: str, other: str) -> None:
+        root = root_of(place)
+        table = None if root is None else self.ctx.find_location(root)
+        if table is not None:
+            self.names_of_tables.rename(table, namespace, name, other)
 
     def _creating(self, namespace: str, table: str, place: str) -> None:
         root = root_of(place)

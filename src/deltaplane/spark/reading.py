@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from deltaplane.errors import ConfigError
 from deltaplane.ledger.read_point import ReadPoint, pinned_tables
 from deltaplane.spark.attaching import attachment_of
 from deltaplane.spark.pinning import QUERY, enter, leave
@@ -27,12 +28,19 @@ def reading_at(spark: SparkSession, point: ReadPoint | str) -> Iterator[ReadPoin
         point: The point, or its text.
 
     Raises:
-        ReadPointExpired: The log no longer holds one of the versions.
+        ConfigError: It is not a read point.
+        ReadPointExpired: A table that is read is not there any more, or its log no longer holds the version.
     """
     given = ReadPoint.from_json(point) if isinstance(point, str) else point
+    if not isinstance(given, ReadPoint):
+        raise ConfigError(
+            f"reading_at takes a read point, and {type(given).__name__} was given. Nothing was read. Take "
+            f"one with ledger.read_point()."
+        )
     attachment = attachment_of(spark)
     query = spark.sparkContext.getLocalProperty(QUERY)
-    view = View(str(uuid.uuid4()), pinned_tables(attachment.ledger.context, given), query)
+    pins, lost = pinned_tables(attachment.ledger.context, given)
+    view = View(str(uuid.uuid4()), pins, query, lost=lost)
     enter(spark, attachment, view)
     try:
         yield given

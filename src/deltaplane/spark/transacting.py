@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +21,7 @@ from deltaplane.errors import (
 )
 from deltaplane.ledger.commit import NewTable, Request, commit, outcome
 from deltaplane.ledger.context import Retries
-from deltaplane.ledger.creations import forget_creations
+from deltaplane.ledger.creations import forget_creations, missing_files
 from deltaplane.ledger.grouping import Participant, with_group
 from deltaplane.ledger.model import CommitResult
 from deltaplane.ledger.names import LOG_FOLDER
@@ -154,6 +154,7 @@ class SparkTransaction:
         context = self._attachment.ledger.context
         try:
             request = self._request()
+            _check_files(request.creates)
             self.result = commit(context, request)
         except CommitOutcomeUnknown:
             raise
@@ -260,6 +261,23 @@ class SparkTransaction:
             location: [with_group(one, self.transaction_id, members) for one in commits]
             for location, commits in prepared.items()
         }
+
+
+def _check_files(creates: Sequence[NewTable]) -> None:
+    """See that the files of new tables are still there: nobody knows of the tables yet.
+
+    Raises:
+        CommitConflict: They are not.
+    """
+    for new in creates:
+        gone = [path for one in (new.prepared, *new.following) for path in missing_files(new.location, one)]
+        if gone:
+            raise CommitConflict(
+                new.location,
+                0,
+                "somebody else",
+                f"they removed {len(gone)} files of the new table, as DROP SCHEMA CASCADE does: {gone[0]}",
+            )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from deltaplane.errors import TransactionEnded
 from deltaplane.ledger.model import ManagedTable
@@ -53,6 +54,7 @@ class View:
         view_id: The id under which Spark's threads carry it.
         pins: The tables as they were at that moment, by location.
         query: The streaming query that it began in, if any.
+        lost: Tables that were there at that moment and cannot be read any more, by location, with the reason.
     """
 
     view_id: str
@@ -60,6 +62,11 @@ class View:
     query: str | None
     ended: bool = False
     checked: set[str] = field(default_factory=set)
+    lost: Mapping[str, str] = field(default_factory=dict)
+
+    moment: ClassVar[str] = "the read point"
+    """What messages call the moment, and what to do for another one."""
+    advice: ClassVar[str] = "Take a newer point"
 
     def check_alive(self, query: str | None) -> None:
         """See that the view may still be used by whoever asks.
@@ -102,6 +109,9 @@ class TransactionView(View):
         bound: How many functions run in it that other threads called.
         metadata: What the tables were at its begin, by location, as far as somebody had to know.
     """
+
+    moment: ClassVar[str] = "the transaction began"
+    advice: ClassVar[str] = "Begin anew"
 
     staged: dict[str, list[StagedCommit]] = field(default_factory=dict)
     doomed: str | None = None

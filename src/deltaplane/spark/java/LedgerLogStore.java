@@ -64,8 +64,8 @@ public class LedgerLogStore extends LogStore {
     /** Tells that the table at a place was dropped, or only its name. */
     String dropped(String place, String namespace, String table);
 
-    /** Tells that a table has another name. */
-    String renamed(String namespace, String table, String other);
+    /** Tells that the table at a place has another name. */
+    String renamed(String place, String namespace, String table, String other);
 
     /** Tells that a table is about to be created under a name, and where. */
     String creating(String namespace, String table, String place);

@@ -13,10 +13,12 @@ import org.apache.spark.sql.catalyst.catalog.DropDatabaseEvent;
 import org.apache.spark.sql.catalyst.catalog.DropDatabasePreEvent;
 import org.apache.spark.sql.catalyst.catalog.DropTableEvent;
 import org.apache.spark.sql.catalyst.catalog.DropTablePreEvent;
+import org.apache.spark.sql.catalyst.catalog.ExternalCatalog;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEvent;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogEventListener;
 import org.apache.spark.sql.catalyst.catalog.ExternalCatalogWithListener;
 import org.apache.spark.sql.catalyst.catalog.RenameTableEvent;
+import org.apache.spark.sql.catalyst.catalog.RenameTablePreEvent;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -27,6 +29,7 @@ public class NameWatch implements ExternalCatalogEventListener {
   private final ExternalCatalogWithListener catalog;
   private final ConcurrentHashMap given = new ConcurrentHashMap();
   private final ThreadLocal dropping = new ThreadLocal();
+  private final ThreadLocal renaming = new ThreadLocal();
 
   private NameWatch(ExternalCatalogWithListener catalog) {
     this.catalog = catalog;
@@ -74,10 +77,15 @@ public class NameWatch implements ExternalCatalogEventListener {
       } catch (IOException failed) {
         throw new UncheckedIOException(failed);
       }
-    } else if (event instanceof RenameTableEvent) {
+    } else if (event instanceof RenameTablePreEvent) {
+      RenameTablePreEvent rename = (RenameTablePreEvent) event;
+      renaming.set(place(rename.database(), rename.name()));
+    } else if (event instanceof RenameTableEvent && renaming.get() != null) {
       RenameTableEvent renamed = (RenameTableEvent) event;
+      String place = (String) renaming.get();
+      renaming.remove();
       try {
-        LedgerLogStore.check(port.renamed(renamed.database(), renamed.name(), renamed.newName()));
+        LedgerLogStore.check(port.renamed(place, renamed.database(), renamed.name(), renamed.newName()));
       } catch (IOException failed) {
         throw new UncheckedIOException(failed);
       }
@@ -91,20 +99,31 @@ public class NameWatch implements ExternalCatalogEventListener {
   }
 
   private String place(String database, String name) {
+    return place(catalog, database, name);
+  }
+
+  private static String place(ExternalCatalog catalog, String database, String name) {
     if (!catalog.tableExists(database, name)) return null;
     CatalogTable table = catalog.getTable(database, name);
     return table.storage().locationUri().isEmpty() ? null : new Path(table.location()).toString();
   }
 
+  /** The session's own catalog: a name that a view gave may lead to a table of somebody else in the ledger by now. */
+  private ExternalCatalog own() {
+    ExternalCatalog kept = catalog.unwrapped();
+    return kept instanceof LedgerNames ? ((LedgerNames) kept).unwrapped() : kept;
+  }
+
   /** The names that a view gave and that are still there: database, name, type and place, with tabs in between. */
   public List given(String view) {
+    ExternalCatalog catalog = own();
     List found = new ArrayList();
     List names = (List) given.get(view);
     for (int i = 0; names != null && i < names.size(); i++) {
       String[] parts = ((String) names.get(i)).split("\t");
       if (!catalog.tableExists(parts[0], parts[1])) continue;
       String type = catalog.getTable(parts[0], parts[1]).tableType().name();
-      String place = place(parts[0], parts[1]);
+      String place = place(catalog, parts[0], parts[1]);
       found.add(names.get(i) + "\t" + type + "\t" + (place == null ? "" : place));
     }
     return found;
@@ -112,7 +131,7 @@ public class NameWatch implements ExternalCatalogEventListener {
 
   /** Takes a name back. */
   public void takeBack(String database, String name) {
-    catalog.dropTable(database, name, true, false);
+    own().dropTable(database, name, true, false);
   }
 
   /** Forgets a view. */

@@ -102,14 +102,18 @@ public class StatementGate extends Rule {
       Object child = children.next();
       if (!(child instanceof ResolvedTable) || !(((ResolvedTable) child).table() instanceof DeltaTableV2)) continue;
       DeltaTableV2 table = (DeltaTableV2) ((ResolvedTable) child).table();
-      // A new name is a new folder only where Spark has chosen the folder.
+      // A new name is a new folder only where Spark has chosen the folder: this session's, or another one's.
       return plan instanceof RenameTable && !isPlacedBySpark(table) ? "" : table.path().toString();
     }
     return "";
   }
 
   private static boolean isPlacedBySpark(DeltaTableV2 table) {
-    return !table.catalogTable().isEmpty()
-        && ((CatalogTable) table.catalogTable().get()).tableType().name().equals("MANAGED");
+    if (table.catalogTable().isEmpty()) return false;
+    CatalogTable entry = (CatalogTable) table.catalogTable().get();
+    String parent = table.path().getParent() == null ? "" : table.path().getParent().getName();
+    boolean inWarehouse = table.path().getName().equals(entry.identifier().table())
+        && parent.equals(entry.identifier().database().get() + ".db");
+    return inWarehouse || entry.tableType().name().equals("MANAGED");
   }
 }
