@@ -289,3 +289,15 @@ def test_a_new_table_whose_folder_was_removed_meanwhile_is_not_committed(lake: L
     assert lake.version("other") == 0
     assert len(lake.ledger.tables()) == 1
     lake.spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_a_name_that_spark_gives_to_a_managed_table_is_kept(lake: Lake, schema: str) -> None:
+    lake.table("t", rows=2)
+    lake.spark.sql(f"CREATE SCHEMA {schema}")
+    lake.spark.sql(f"CREATE TABLE {schema}.t USING delta LOCATION '{lake.path('t')}'")
+    lake.spark.sql(f"CREATE TABLE {schema}.alias USING delta LOCATION '{lake.path('t')}'")
+    assert [table.name for table in lake.ledger.tables()] == [f"{schema}.t"]
+    lake.spark.sql(f"DROP TABLE {schema}.alias")
+    assert [table.name for table in lake.ledger.tables()] == [f"{schema}.t"]
+    assert lake.spark.table(f"{schema}.t").count() == 2
+    lake.spark.sql(f"DROP SCHEMA {schema} CASCADE")

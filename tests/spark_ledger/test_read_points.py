@@ -97,6 +97,9 @@ def test_a_moment_in_the_future_is_refused(lake: Lake) -> None:
     lake.table("left", "n bigint")
     with pytest.raises(VersionNotFound, match="lies in the future"):
         lake.ledger.read_point(at=lake.ledger.context.clock() + DAY)
+    for seconds in (1_800_000_000.5, 0, -5):
+        with pytest.raises(VersionNotFound, match="Give milliseconds since 1970, not seconds"):
+            lake.ledger.read_point(at=seconds)  # type: ignore[arg-type]
 
 
 @on_sqlite

@@ -16,6 +16,9 @@ from deltaplane.ledger.times import clock_text, to_ms
 
 __all__ = ["ReadPoint", "pinned_tables", "read_point"]
 
+_EARLIEST = 631_152_000_000
+"""The year 1990: what is before is no moment of a lake, but seconds that were taken for milliseconds."""
+
 
 @dataclass(frozen=True)
 class ReadPoint:
@@ -70,13 +73,18 @@ def read_point(ctx: Context, at: Any | None = None) -> ReadPoint:
     A group of commits counts as a whole: a point never lies between two of them.
 
     Raises:
-        VersionNotFound: The moment lies in the future.
+        VersionNotFound: The moment lies in the future, or before any table.
     """
     now = ctx.clock()
     moment = now if at is None else to_ms(at)
     if moment > now:
         raise VersionNotFound(
             f"A read point at {clock_text(moment)} lies in the future. Give a moment that has passed."
+        )
+    if moment < _EARLIEST:
+        raise VersionNotFound(
+            f"A read point at {clock_text(moment)} lies before there were tables. Give milliseconds since "
+            f"1970, not seconds, or a time such as 2026-01-31T08:00:00+00:00."
         )
     with ctx.store.reading() as session:
         tables = [ManagedTable.from_row(row) for row in session.rows("all_tables")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from deltaplane import telemetry
-from deltaplane.errors import ConfigError, LedgerUnavailable, StatementRefused
+from deltaplane.errors import ConfigError, LedgerUnavailable, StatementRefused, TableAlreadyManaged
 from deltaplane.ledger.configure import check_name, configure_table, spellings, take_name
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
@@ -79,6 +79,15 @@ class TableNames:
         if table.name is not None and _in_spark(table.name) == f"{namespace}.{name}".lower():
             take_name(self._ctx, table, f"{namespace}.{name} dropped by Spark")
 
+    def give(self, table: ManagedTable, namespace: str, name: str) -> None:
+        """A table that had no name has one in Spark; the ledger keeps it, where nobody else has it there."""
+        if not self.kept or not (_PART.fullmatch(namespace) and _PART.fullmatch(name)):
+            return
+        try:
+            configure_table(self._ctx, table, f"{namespace}.{name}", None, None)
+        except (ConfigError, TableAlreadyManaged) as error:
+            telemetry.LOGGER.warning("%s keeps no name: %s", table.location, error)
+
     def forget(self, root: str) -> None:
         """Nothing is about to be made at a place any more."""
         self._wished.pop(root, None)
@@ -93,7 +102,7 @@ class TableNames:
             return
         try:
             configure_table(self._ctx, table, f"{namespace}.{other}", None, None)
-        except ConfigError as error:
+        except (ConfigError, TableAlreadyManaged) as error:
             raise StatementRefused(str(error)) from error
 
     def _table(self, namespace: str, name: str) -> ManagedTable | None:

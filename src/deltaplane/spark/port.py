@@ -115,6 +115,10 @@ class LedgerPort:
         """See `Port.creating`."""
         return self._answer(None, lambda: self._creating(namespace, table, place))
 
+    def created(self, place: str, namespace: str, table: str) -> str | None:
+        """See `Port.created`."""
+        return self._answer(None, lambda: self._created(place, namespace, table))
+
     def named(self, namespace: str, table: str) -> str | None:
         """See `Port.named`."""
         return self._answer(None, lambda: self.names_of_tables.location(namespace, table))
@@ -421,6 +425,12 @@ class LedgerPort:
         table = None if root is None else self.ctx.find_location(root)
         if table is not None:
             self.names_of_tables.rename(table, namespace, name, other)
+
+    def _created(self, place: str, namespace: str, name: str) -> None:
+        root = root_of(place)
+        table = None if root is None else self.ctx.find_location(root)
+        if table is not None and table.name is None:
+            self.names_of_tables.give(table, namespace, name)
 
     def _creating(self, namespace: str, table: str, place: str) -> None:
         root = root_of(place)

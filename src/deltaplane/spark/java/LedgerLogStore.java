@@ -70,6 +70,9 @@ public class LedgerLogStore extends LogStore {
     /** Tells that a table is about to be created under a name, and where. */
     String creating(String namespace, String table, String place);
 
+    /** Tells that a name leads to the table at a place. */
+    String created(String place, String namespace, String table);
+
     /** Where the ledger's table of a name lies; null: it has none. */
     String named(String namespace, String table);
 

@@ -55,6 +55,15 @@ public class NameWatch implements ExternalCatalogEventListener {
       CreateTableEvent made = (CreateTableEvent) event;
       given.putIfAbsent(view, new ArrayList());
       ((List) given.get(view)).add(made.database() + "\t" + made.name());
+    } else if (event instanceof CreateTableEvent) {
+      CreateTableEvent made = (CreateTableEvent) event;
+      // While Delta adds a name, the catalog does not tell yet that it exists.
+      String place = place(catalog.getTable(made.database(), made.name()));
+      try {
+        if (place != null) LedgerLogStore.check(port.created(place, made.database(), made.name()));
+      } catch (IOException failed) {
+        throw new UncheckedIOException(failed);
+      }
     } else if (event instanceof DropTablePreEvent) {
       DropTablePreEvent drop = (DropTablePreEvent) event;
       dropping.set(new ArrayList());
@@ -103,8 +112,10 @@ public class NameWatch implements ExternalCatalogEventListener {
   }
 
   private static String place(ExternalCatalog catalog, String database, String name) {
-    if (!catalog.tableExists(database, name)) return null;
-    CatalogTable table = catalog.getTable(database, name);
+    return catalog.tableExists(database, name) ? place(catalog.getTable(database, name)) : null;
+  }
+
+  private static String place(CatalogTable table) {
     return table.storage().locationUri().isEmpty() ? null : new Path(table.location()).toString();
   }
 
