@@ -158,7 +158,7 @@ def test_database_away_while_statements_run_is_not_noticed(shop: Lake, line: Lin
 def test_database_away_at_the_commit_rolls_back(shop: Lake, line: Line) -> None:
     with Actor(shop) as a:
         a.begins().does(lambda: write_both(shop))
-        with line.down(), pytest.raises(LedgerUnavailable, match="nothing was written"):
+        with line.down(), pytest.raises(LedgerUnavailable, match="Nothing was written"):
             a.commits()
         assert a.transaction is not None
         assert a.does(lambda: seen(shop)) == NOTHING == outside(shop)
