@@ -284,7 +284,7 @@ def test_a_new_table_whose_folder_was_removed_meanwhile_is_not_committed(lake: L
             lake.sql("INSERT INTO {other} VALUES (1, 'new')")
             shutil.rmtree(lake.folder / schema / "t")
 
-    with pytest.raises(TransactionConflict, match=r"they removed 1 files of the new table"):
+    with pytest.raises(TransactionConflict, match="they removed files of the new table"):
         late()
     assert lake.version("other") == 0
     assert len(lake.ledger.tables()) == 1

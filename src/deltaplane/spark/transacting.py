@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,7 @@ from deltaplane.errors import (
     TransactionDoomed,
 )
 from deltaplane.ledger.commit import NewTable, Request, commit, outcome
-from deltaplane.ledger.context import Retries
+from deltaplane.ledger.context import Context, Retries
 from deltaplane.ledger.creations import forget_creations, missing_files
 from deltaplane.ledger.grouping import Participant, with_group
 from deltaplane.ledger.model import CommitResult
@@ -154,7 +154,7 @@ class SparkTransaction:
         context = self._attachment.ledger.context
         try:
             request = self._request()
-            _check_files(request.creates)
+            _check_files(context, request)
             self.result = commit(context, request)
         except CommitOutcomeUnknown:
             raise
@@ -263,21 +263,27 @@ class SparkTransaction:
         }
 
 
-def _check_files(creates: Sequence[NewTable]) -> None:
+def _check_files(ctx: Context, request: Request) -> None:
     """See that the files of new tables are still there: nobody knows of the tables yet.
 
     Raises:
         CommitConflict: They are not.
     """
-    for new in creates:
-        gone = [path for one in (new.prepared, *new.following) for path in missing_files(new.location, one)]
-        if gone:
-            raise CommitConflict(
-                new.location,
-                0,
-                "somebody else",
-                f"they removed {len(gone)} files of the new table, as DROP SCHEMA CASCADE does: {gone[0]}",
-            )
+    missing = {
+        new.location: path
+        for new in request.creates
+        for one in (new.prepared, *new.following)
+        for path in missing_files(new.location, one)
+    }
+    if not missing:
+        return
+    with ctx.store.glance() as session:
+        if session.row("transaction_by_id", transaction_id=request.transaction_id) is not None:
+            # The transaction was given up for dead and cleared away, which is for the ledger to say.
+            return
+    location, path = next(iter(missing.items()))
+    reason = f"they removed files of the new table, as DROP SCHEMA CASCADE does, such as {path}"
+    raise CommitConflict(location, 0, "somebody else", reason)
 
 
 @contextmanager
