@@ -228,12 +228,12 @@ BREAKS: dict[str, Break] = {
     "names are not in the ledger": Break(
         "names",
         ("test_names::test_a_table_that_spark_creates_has_its_name_in_the_ledger",),
-        python("deltaplane.spark.named", "TableNames.wish", _does_nothing),
+        python("deltaplane.spark.ledger_names", "TableNames.wish", _does_nothing),
     ),
     "names are not resolved": Break(
         "names",
         ("test_names::test_sql_and_dataframes_find_a_table_by_the_name_in_the_ledger",),
-        python("deltaplane.spark.named", "TableNames.location", _does_nothing),
+        python("deltaplane.spark.ledger_names", "TableNames.location", _does_nothing),
     ),
     "names stay": Break(
         "H5",

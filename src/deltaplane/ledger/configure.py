@@ -14,8 +14,8 @@ from deltaplane.ledger.storage import canonical_root
 __all__ = ["POLICIES", "check_name", "configure_table", "spellings", "take_name"]
 
 POLICIES = ("import", "refuse")
-CATALOG = "spark_catalog"
-DEFAULT_SCHEMA = "default"
+_CATALOG = "spark_catalog"
+_DEFAULT_SCHEMA = "default"
 _LIKE_A_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
@@ -54,13 +54,13 @@ def check_name(ctx: Context, name: object, location: str) -> None:
 def spellings(name: str) -> dict[str, str]:
     """How a name may be written: Spark does not mind the case, and has a catalog and a schema by default."""
     parts = name.lower().split(".")
-    if len(parts) == 3 and parts[0] == CATALOG:
+    if len(parts) == 3 and parts[0] == _CATALOG:
         parts = parts[1:]
     if len(parts) == 1:
-        parts = [DEFAULT_SCHEMA, *parts]
+        parts = [_DEFAULT_SCHEMA, *parts]
     qualified = ".".join(parts)
-    short = parts[1] if len(parts) == 2 and parts[0] == DEFAULT_SCHEMA else qualified
-    return {"qualified": qualified, "full": f"{CATALOG}.{qualified}", "short": short}
+    short = parts[1] if len(parts) == 2 and parts[0] == _DEFAULT_SCHEMA else qualified
+    return {"qualified": qualified, "full": f"{_CATALOG}.{qualified}", "short": short}
 
 
 def _name_fault(name: str) -> str | None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from deltaplane.errors import LedgerError
 
-__all__ = ["ACTIVE", "CommitResult", "Facts", "HistoryEntry", "Lag", "ManagedTable", "Winner", "row_limit"]
+__all__ = ["NO_END", "CommitResult", "Facts", "HistoryEntry", "Lag", "ManagedTable", "Winner", "row_limit"]
 
-ACTIVE = 9223372036854775807
+NO_END = 9223372036854775807
 """tombstone_until of a tombstone that has not ended."""
 
 
@@ -163,10 +163,10 @@ def row_limit(limit: int | None) -> int:
         LedgerError: It is no number of rows.
     """
     if limit is None:
-        return ACTIVE
+        return NO_END
     if type(limit) is not int or limit < 1:
         raise LedgerError(
             f"limit= is the number of entries to give, and {limit!r} was given. Nothing was read. Give 1 or "
             f"more, or leave it out for all."
         )
-    return min(limit, ACTIVE)
+    return min(limit, NO_END)

@@ -135,7 +135,7 @@ def prepare_bytes(content: bytes, source: str) -> Prepared:
     with without_collections(len(content) > _MUCH):
         actions, files = _last_words(parse_commit(content, source))
         for action in actions:
-            fault = None if _is_plain_file(action) else _value_fault(action)
+            fault = None if _is_plain_removal(action) else _value_fault(action)
             if fault:
                 raise CorruptLog(source, f"{fault}. Nothing was taken in")
         prepared = _prepared(actions, content)
@@ -173,7 +173,7 @@ def _last_words(actions: Iterable[Action]) -> tuple[tuple[Action, ...], tuple[_F
     return tuple(told[number] for number in numbers), tuple(file for file in files if id(file[0]) in kept)
 
 
-def _is_plain_file(action: Action) -> bool:
+def _is_plain_removal(action: Action) -> bool:
     """Whether a removal holds nothing unusual, told at a glance: there may be hundreds of thousands."""
     return (
         type(action) is RemoveFile

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from deltaplane.errors import CorruptLog
-from deltaplane.ledger.model import ACTIVE, ManagedTable
+from deltaplane.ledger.model import NO_END, ManagedTable
 from deltaplane.ledger.prepare import Prepared, short_key
 from deltaplane.ledger.pruning import BOUND_COLUMNS, PruningColumns
 from deltaplane.ledger.stores.base import NewRows, Question, Row, Session
@@ -364,7 +364,7 @@ def _known_files(
         key = (path_key(path), vector_id(vector) if vector else "")
         if key in asked:
             until = ended.get(file_id)
-            known[key].append(_Known(file_id, size, until is None, vector is not None, until == ACTIVE))
+            known[key].append(_Known(file_id, size, until is None, vector is not None, until == NO_END))
     return known
 
 
@@ -378,7 +378,7 @@ def vector_id(text: str | None) -> str:
 
 
 def _removal_row(table_id: int, file_id: int, version: int, action: RemoveFile) -> Row:
-    return table_id, file_id, version, ACTIVE, action.deletion_timestamp, _removal(action)
+    return table_id, file_id, version, NO_END, action.deletion_timestamp, _removal(action)
 
 
 def _removal(action: RemoveFile) -> str:

@@ -41,7 +41,7 @@ from deltaplane.ledger.storage import Storage, canonical_root
 from deltaplane.log.listing import bases
 from deltaplane.spark.definitions import check_exports
 from deltaplane.spark.gate import check_statement
-from deltaplane.spark.named import TableNames
+from deltaplane.spark.ledger_names import TableNames
 from deltaplane.spark.views import BEHIND, StagedCommit, TransactionView, View
 
 __all__ = ["LedgerPort", "holds_log", "lost_creation", "root_of"]

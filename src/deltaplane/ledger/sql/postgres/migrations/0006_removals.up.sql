@@ -1,5 +1,6 @@
 -- Rows of `files` never change any more: what went is noted beside them. Many files go in one commit, and to write each of
--- their rows anew took ten times as long.
+-- their rows anew took several times as long.
+
 -- The files that went: a tombstone is visible from removed_version up to, not including, tombstone_until.
 CREATE TABLE removals (
     table_id            BIGINT NOT NULL,

@@ -13,7 +13,7 @@ import pytest
 import deltaplane as dp
 from deltaplane.errors import ConfigError, LedgerUnavailable
 from deltaplane.ledger import Ledger
-from deltaplane.spark.named import TableNames
+from deltaplane.spark.ledger_names import TableNames
 
 SCHEMA = pa.schema([("id", pa.int64())])
 
