@@ -194,3 +194,64 @@ def test_what_is_to_be_managed_has_to_be_a_list(lake: Lake) -> None:
     with pytest.raises(SparkStartError, match=r"takes a list.*manage=\['here'\]"):
         attach(lake.spark, lake.ledger, manage="here")
     attach(lake.spark, lake.ledger)
+
+
+DEPARTURES = {
+    "dropped": ["DROP TABLE old"],
+    "made anew": ["DROP TABLE old", "CREATE TABLE old USING delta AS SELECT 7 AS id"],
+    # As many versions as before, so that Spark finds the version that it was told to read.
+    "made anew, as long": [
+        "DROP TABLE old",
+        "CREATE TABLE old (id int) USING delta",
+        "INSERT INTO old VALUES (7)",
+        "INSERT INTO old VALUES (8)",
+    ],
+}
+USES = {
+    "read before": ("SELECT * FROM old", "INSERT INTO other VALUES (1)"),
+    "read after": ("SELECT * FROM other", "INSERT INTO other SELECT id FROM old"),
+    "only read": ("SELECT * FROM old", "SELECT * FROM other"),
+    "written before": ("INSERT INTO old VALUES (2)", "SELECT * FROM other"),
+    "written after": ("SELECT * FROM old", "INSERT INTO old VALUES (2)"),
+}
+
+
+CONFLICTS = [
+    ("dropped", "read before"),
+    ("dropped", "written after"),
+    ("made anew", "read before"),
+    ("made anew, as long", "read after"),
+    ("made anew, as long", "only read"),
+    ("made anew, as long", "written before"),
+]
+
+
+@pytest.mark.parametrize(("departure", "use"), CONFLICTS)
+def test_a_table_that_others_drop_or_make_anew_during_a_transaction_is_a_conflict(
+    lake: Lake, departure: str, use: str
+) -> None:
+    """A table of the same name and place is another table, also where its log is as long."""
+    lake.sql("CREATE TABLE other (id int) USING delta")
+    for statement in ("CREATE TABLE old (id int) USING delta", "INSERT INTO old VALUES (1)"):
+        lake.sql(statement)
+    attempts: list[list[Any]] = []
+
+    def work() -> None:
+        first, second = USES[use]
+        lake.sql(first).collect()
+        if not attempts:
+            elsewhere(lambda: [lake.sql(statement) for statement in DEPARTURES[departure]])
+        attempts.append([])
+        attempts[-1] = [row.id for row in lake.sql(second).collect() if "id" in row]
+
+    with pytest.raises(TransactionConflict, match="dropped or released") as lost, dp.transaction(lake.spark):
+        work()
+    assert "old" in lost.value.table
+    assert lake.value("SELECT count(*) FROM other") == 0
+    if departure == "dropped":
+        return
+    rows = [row.id for row in lake.rows("SELECT id FROM old ORDER BY id")]
+    assert rows == ([7] if departure == "made anew" else [7, 8])
+    attempts.clear()
+    dp.run_transaction(lake.spark, work, retries=1)
+    assert len(attempts) == 2

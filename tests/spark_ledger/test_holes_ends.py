@@ -36,6 +36,16 @@ def test_what_no_rollback_brings_back_is_refused_inside_and_nothing_is_gone(
 
 
 @pytest.mark.parametrize("ledger_uri", ["sqlite"], indirect=True)
+def test_a_schema_that_no_rollback_would_take_back_is_not_made(lake: Lake) -> None:
+    statement = "CREATE SCHEMA IF NOT EXISTS made_inside"
+    with pytest.raises(StatementRefused, match="CREATE SCHEMA cannot run"), dp.transaction(lake.spark):
+        lake.sql(statement)
+    assert not lake.spark.catalog.databaseExists("made_inside")
+    lake.sql(statement)
+    lake.sql("DROP SCHEMA made_inside")
+
+
+@pytest.mark.parametrize("ledger_uri", ["sqlite"], indirect=True)
 def test_vacuum_waits_for_open_transactions_that_have_files_in_the_table(lake: Lake) -> None:
     """H9: the files of an open transaction are part of no version, so VACUUM would delete them."""
     lake.table("orders", rows=3)

@@ -36,7 +36,10 @@ from deltaplane.ledger.ratify import Version, known_question, ratify
 from deltaplane.ledger.rules import active_in, check_commit
 from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, Session
 
-__all__ = ["NewTable", "Request", "commit", "outcome", "raise_conflict"]
+__all__ = ["DEPARTED", "NewTable", "Request", "commit", "outcome", "raise_conflict"]
+
+DEPARTED = "they dropped or released the table, or made another one in its place"
+"""How a table left the ledger while a transaction used it."""
 
 _MANY = 10_000
 
@@ -60,13 +63,18 @@ class NewTable:
 
 @dataclass(frozen=True)
 class Request:
-    """A whole transaction, ready to be committed."""
+    """A whole transaction, ready to be committed.
+
+    Attributes:
+        read: Tables that it has read and does not write: they must still be the same tables.
+    """
 
     transaction_id: str
     staged: tuple[Staged, ...]
     author: str | None
     message: str | None
     creates: tuple[NewTable, ...] = ()
+    read: tuple[ManagedTable, ...] = ()
 
     @property
     def action_count(self) -> int:
@@ -178,9 +186,14 @@ def _attempt(ctx: Context, session: Session, request: Request) -> Landed:
         ("lock_tables", {"keys": session.keys(ids)}),
         *(head_question(number) for number in ids),
         *(known_question(session, number, firsts[number]) for number in ids),
+        *(("table_by_id", {"table_id": table.table_id}) for table in request.read),
     )
     if not claimed:
         return _earlier(session, request)
+    answers, read = answers[: 2 * len(ids)], answers[2 * len(ids) :]
+    for table, found in zip(request.read, read, strict=True):
+        if not found:
+            raise CommitConflict(table.label, table.head_version + 1, "somebody else", DEPARTED)
     tables = {row[0]: ManagedTable.from_row(row) for row in locked}
     states = dict(zip(ids, answers[: len(ids)], strict=True))
     known = dict(zip(ids, answers[len(ids) :], strict=True))

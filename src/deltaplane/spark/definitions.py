@@ -1,4 +1,4 @@
-"""What the tables of a transaction are: their metadata as the transaction sees it."""
+"""What the tables of a transaction are: their metadata as it sees them, and whether they still exist."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from deltaplane.ledger.load import load_state
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.prepare import Prepared
 from deltaplane.log.actions import Metadata
-from deltaplane.spark.views import TransactionView
+from deltaplane.spark.views import TransactionView, View
 
-__all__ = ["check_exports", "table_id"]
+__all__ = ["check_exports", "departed", "table_id"]
 
 # Where they are set Delta writes files for other engines behind a commit, past the log store.
 _EXPORTS = ("delta.compatibility.symlinkFormatManifest.enabled", "delta.universalFormat.enabledFormats")
@@ -36,6 +36,14 @@ def check_exports(ctx: Context, seen: TransactionView, root: str, new: Prepared)
 def table_id(ctx: Context, seen: TransactionView, root: str) -> str:
     """The id that a table has in its own metadata."""
     return _metadata(ctx, seen, root).id or ""
+
+
+def departed(ctx: Context, seen: View) -> ManagedTable | None:
+    """A table that was used in a view and that has left the ledger since, whatever lies in its place now."""
+    used = [seen.pins[location] for location in sorted(seen.used)]
+    with ctx.store.reading() as session:
+        found = session.ask(*(("table_by_id", {"table_id": table.table_id}) for table in used))
+    return next((table for table, rows in zip(used, found, strict=True) if not rows), None)
 
 
 def _metadata(ctx: Context, seen: TransactionView, root: str, *new: Prepared) -> Metadata:

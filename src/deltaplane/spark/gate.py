@@ -15,6 +15,11 @@ _REFUSED = {
     "DropTableCommand": ("DROP TABLE", "it deletes the table's files, which no rollback brings back"),
     "DropNamespace": ("DROP SCHEMA", "it is seen by everybody at once, and no rollback brings it back"),
     "DropDatabaseCommand": ("DROP SCHEMA", "it is seen by everybody at once, and no rollback brings it back"),
+    "CreateNamespace": ("CREATE SCHEMA", "it is seen by everybody at once, and no rollback takes it back"),
+    "CreateDatabaseCommand": (
+        "CREATE SCHEMA",
+        "it is seen by everybody at once, and no rollback takes it back",
+    ),
     "AlterTableDropFeature": ("DROP FEATURE", "it needs checkpoints of versions that nobody has committed"),
     "RenameTable": ("RENAME", "a name changes for everybody at once"),
     "AlterTableRenameCommand": ("RENAME", "a name changes for everybody at once"),

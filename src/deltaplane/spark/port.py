@@ -249,6 +249,7 @@ class LedgerPort:
         if pinned is None:
             lines = ["-1"]
         else:
+            seen.used.add(root)
             if root not in seen.checked:
                 self.check_pin(seen, pinned)
                 seen.checked.add(root)

@@ -19,7 +19,7 @@ from deltaplane.errors import (
     TransactionConflict,
     TransactionDoomed,
 )
-from deltaplane.ledger.commit import NewTable, Request, commit, outcome
+from deltaplane.ledger.commit import DEPARTED, NewTable, Request, commit, outcome
 from deltaplane.ledger.context import Context, Retries
 from deltaplane.ledger.creations import forget_creations, missing_files
 from deltaplane.ledger.grouping import Participant, with_group
@@ -28,7 +28,7 @@ from deltaplane.ledger.names import LOG_FOLDER
 from deltaplane.ledger.placing import Staged
 from deltaplane.ledger.prepare import Prepared, check_text
 from deltaplane.spark.attaching import Attachment, attachment_of
-from deltaplane.spark.definitions import table_id
+from deltaplane.spark.definitions import departed, table_id
 from deltaplane.spark.pinning import QUERY, VIEW, enter, is_running, leave, stay_behind
 from deltaplane.spark.port import lost_creation
 from deltaplane.spark.undoing import remove_created, take_back_names
@@ -147,11 +147,12 @@ class SparkTransaction:
                 f"Transaction {self.transaction_id} was rolled back, because {view.doomed}. No table was "
                 f"changed. Run it again."
             )
+        context = self._attachment.ledger.context
         if not view.staged:
             self._attachment.names.forget(self.transaction_id)
+            self._check_tables(None)
             self.result = CommitResult(self.transaction_id, {})
             return
-        context = self._attachment.ledger.context
         try:
             request = self._request()
             _check_files(context, request)
@@ -165,8 +166,9 @@ class SparkTransaction:
         except CommitConflict as error:
             self._abandon()
             raise TransactionConflict(error.table, error.version, error.winner, error.reason) from None
-        except DeltaplaneError:
+        except DeltaplaneError as error:
             self._abandon()
+            self._check_tables(error)
             raise
         except BaseException:
             # Such as Ctrl-C, perhaps behind COMMIT: what took place must not be cleared away.
@@ -178,6 +180,24 @@ class SparkTransaction:
         self._forget_created()
         self._write_checksums(checksums, self.result)
         self._refresh_cached()
+
+    def _check_tables(self, error: BaseException | None) -> None:
+        """See that the tables are still those that the transaction began with.
+
+        Args:
+            error: What else is wrong, perhaps because they are not.
+
+        Raises:
+            TransactionConflict: Somebody else dropped one, released it, or made another one in its place.
+        """
+        try:
+            gone = departed(self._attachment.ledger.context, self._view)
+        except DeltaplaneError as unknown:
+            telemetry.LOGGER.debug("transaction %s: %s", self.transaction_id, unknown)
+            return
+        if gone is not None:
+            version = gone.head_version + 1
+            raise TransactionConflict(gone.label, version, "somebody else", DEPARTED) from error
 
     def _may_have_taken_place(self) -> bool:
         try:
@@ -244,7 +264,8 @@ class SparkTransaction:
             for location in view.created
             for first, *following in (prepared[location],)
         )
-        return Request(self.transaction_id, staged, self._author, self._message, creates)
+        read = tuple(view.pins[location] for location in sorted(view.used - view.staged.keys()))
+        return Request(self.transaction_id, staged, self._author, self._message, creates, read)
 
     def _noted(self) -> dict[str, list[Prepared]]:
         """The commits by location; those of several tables tell that they belong together."""
@@ -318,6 +339,8 @@ def transaction(
 
 def _ended(running: SparkTransaction) -> Iterator[SparkTransaction]:
     """Commit behind the block, or roll back."""
+    from deltaplane.spark.failures import ENGINE_ERRORS
+
     failures = running._attachment.port.failures
     try:
         yield running
@@ -325,6 +348,8 @@ def _ended(running: SparkTransaction) -> Iterator[SparkTransaction]:
         cause = failures.get(running.transaction_id)
         if not running._view.ended:
             running.rollback()
+        if isinstance(error, (*ENGINE_ERRORS, DeltaplaneError)):
+            running._check_tables(error)
         if cause is not None and str(cause) in str(error):
             # Spark wraps what the ledger said; whoever catches errors of the ledger must find it.
             raise cause from error

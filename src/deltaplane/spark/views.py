@@ -54,6 +54,8 @@ class View:
         view_id: The id under which Spark's threads carry it.
         pins: The tables as they were at that moment, by location.
         query: The streaming query that it began in, if any.
+        used: The locations of those that somebody asked for.
+        checked: The locations of those whose version the log was seen to hold.
         lost: Tables that were there at that moment and cannot be read any more, by location, with the reason.
     """
 
@@ -61,6 +63,7 @@ class View:
     pins: Mapping[str, ManagedTable]
     query: str | None
     ended: bool = False
+    used: set[str] = field(default_factory=set)
     checked: set[str] = field(default_factory=set)
     lost: Mapping[str, str] = field(default_factory=dict)
 

@@ -31,8 +31,8 @@ import scala.runtime.AbstractFunction1;
 public class StatementGate extends Rule {
   private static final Set SHOWN = new HashSet(Arrays.asList(new Object[] {
       "VacuumTableCommand", "ConvertToDeltaCommand", "DropTable", "DropTableCommand", "DropNamespace",
-      "DropDatabaseCommand", "AlterTableDropFeature", "RenameTable", "AlterTableRenameCommand", "TruncateTableCommand",
-      "CacheTable", "CacheTableAsSelect", "DeltaGenerateCommand"}));
+      "DropDatabaseCommand", "CreateNamespace", "CreateDatabaseCommand", "AlterTableDropFeature", "RenameTable",
+      "AlterTableRenameCommand", "TruncateTableCommand", "CacheTable", "CacheTableAsSelect", "DeltaGenerateCommand"}));
 
   /** Adds the gate to a session, once, and to those that will be made from it. */
   public static void install(SparkSession spark) {
