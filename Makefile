@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests that need no Spark run side by side. A Spark takes all cores for itself.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-slow test-breaks check bench lock docs clean
+.PHONY: help setup demo test test-fast test-slow test-exhaustive test-breaks check bench lock docs clean
 
 help: ## Show what there is to run
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,14 +31,19 @@ check: setup ## Format, lint, types, architecture
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
-test-fast: setup ## The tests that need no Java, under a minute
-	@$(BIN)/python -m pytest -q -m "not spark and not slow"
+test-fast: setup ## The tests that need no Java
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not spark and not slow"
 
-test: check ## All tests on one Spark session, after `make check`
-	@$(BIN)/python -m pytest -q -m "not slow"
+test: check ## `make check`, then all tests that are not slow
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not spark and not slow"
+	@$(BIN)/python -m pytest -q -m "spark and not slow"
 
-test-slow: setup ## Several drivers, kills and minutes of load
-	@$(BIN)/python -m pytest -q -m slow
+test-slow: setup ## Several drivers, kills and load
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "slow and not exhaustive and not spark"
+	@$(BIN)/python -m pytest -q -m "slow and not exhaustive and spark"
+
+test-exhaustive: setup ## Kills at every statement on every database, long histories
+	@$(BIN)/python -m pytest -q -m exhaustive
 
 test-breaks: setup ## Take the fixes of Spark's holes out, one by one: the tests that guard them must fail
 	@cd tests && PYTHONPATH=. ../$(BIN)/python -m spark_ledger.breaks $(BREAKS)

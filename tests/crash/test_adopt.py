@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from crash.child import SCHEMA
-from crash.world import KILLS_BRIEF_ON_DUCKDB, Ended, World, every_kill
+from crash.world import KILLS_BRIEF_ELSEWHERE, Ended, World, every_kill
 from deltaplane.errors import TableNotManaged
 from deltaplane.ledger import Ledger
 
@@ -49,8 +49,10 @@ def assert_like_outside(ledger: Ledger, table: str, first: int, last: int) -> No
         assert outside == ours
 
 
-@pytest.mark.parametrize("case", KILLS_BRIEF_ON_DUCKDB)
-@pytest.mark.parametrize("start", ["checkpoint", pytest.param("commits", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("case", KILLS_BRIEF_ELSEWHERE)
+@pytest.mark.parametrize(
+    "start", ["checkpoint", pytest.param("commits", marks=[pytest.mark.slow, pytest.mark.exhaustive])]
+)
 def test_adoption_killed_at_every_step_goes_on_where_it_stopped(
     world: World, kind: str | None, start: str, source: Path
 ) -> None:

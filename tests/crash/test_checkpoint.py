@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.world import KILLS_BRIEF_ON_DUCKDB, SLOW_ELSEWHERE, STEPS, Ended, World, every_kill
+from crash.world import KILLS_BRIEF_ELSEWHERE, SLOW_ELSEWHERE, STEPS, Ended, World, every_kill
 
 
 def commit_until_killed_everywhere(world: World, kind: str | None, interval: int, **properties: str) -> None:
@@ -42,7 +42,7 @@ def test_checkpoint_of_every_second_version_killed_at_every_step(world: World, k
     commit_until_killed_everywhere(world, kind, interval=2)
 
 
-@pytest.mark.parametrize("case", KILLS_BRIEF_ON_DUCKDB)
+@pytest.mark.parametrize("case", KILLS_BRIEF_ELSEWHERE)
 def test_v2_checkpoint_killed_at_every_step_leaves_a_readable_table(world: World, kind: str | None) -> None:
     commit_until_killed_everywhere(world, kind, interval=1, checkpointPolicy="v2")
 

@@ -9,7 +9,7 @@ import pytest
 
 from crash.world import (
     ENGINES,
-    KILLS_BRIEF_ON_DUCKDB,
+    KILLS_BRIEF_ELSEWHERE,
     KILLS_ON_EVERY_ENGINE,
     SLOW_ELSEWHERE,
     STEPS,
@@ -86,7 +86,7 @@ def test_commit_repeated_by_the_same_id_after_a_kill_takes_place_once(world: Wor
     every_kill(work)
 
 
-@pytest.mark.parametrize("case", KILLS_BRIEF_ON_DUCKDB)
+@pytest.mark.parametrize("case", KILLS_BRIEF_ELSEWHERE)
 def test_creation_killed_at_every_step_is_finished_or_repeated(world: World, kind: str | None) -> None:
     def work(number: int) -> Ended:
         world.tables[:] = [str(world.folder / f"created{number}")]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crash.test_adopt import assert_like_outside, copied, source
-from crash.world import KILLS_BRIEF_ON_DUCKDB, Ended, World, every_kill
+from crash.world import KILLS_BRIEF_ELSEWHERE, Ended, World, every_kill
 from deltaplane.errors import TableNotManaged
 from deltaplane.ledger import Ledger, packs
 from deltaplane.ledger.packs import listed_packs, pack_files
@@ -26,7 +26,7 @@ def covered(ledger: Ledger, table: str) -> list[tuple[int, int]]:
         return [(pack.first_file, pack.beyond_file) for pack in listed_packs(session, managed)]
 
 
-@pytest.mark.parametrize("case", KILLS_BRIEF_ON_DUCKDB)
+@pytest.mark.parametrize("case", KILLS_BRIEF_ELSEWHERE)
 def test_packing_after_an_adoption_killed_at_every_step(world: World, kind: str | None, source: Path) -> None:
     with world.open() as ledger:
         assert ledger.tables() == []
@@ -53,7 +53,7 @@ def test_packing_after_an_adoption_killed_at_every_step(world: World, kind: str 
     assert events.count("step pack.written") == 3
 
 
-@pytest.mark.parametrize("case", KILLS_BRIEF_ON_DUCKDB)
+@pytest.mark.parametrize("case", KILLS_BRIEF_ELSEWHERE)
 def test_packing_after_a_checkpoint_killed_at_every_step(world: World, kind: str | None) -> None:
     def work(number: int) -> Ended:
         world.renew(number, 1, checkpointInterval="1")

@@ -25,14 +25,27 @@ from deltaplane.ledger.ratify import decompress
 
 ENGINES = ("sqlite", "duckdb", "postgres")
 _SLOW = pytest.mark.slow
-# Killing at the named steps is quick; killing at every statement and every change of a file takes its time.
-_EVERYWHERE = [pytest.param((engine, None), id=f"{engine}-everything", marks=_SLOW) for engine in ENGINES]
+_EXHAUSTIVE = [_SLOW, pytest.mark.exhaustive]
+
+
+def _everything(engine: str, marks: Any) -> Any:
+    """Killing at the named steps is quick; at every statement and change of a file it takes its time."""
+    return pytest.param((engine, None), id=f"{engine}-everything", marks=marks)
+
+
+# The statements of DuckDB are the slowest.
+_EVERYWHERE = [
+    _everything("sqlite", _SLOW),
+    _everything("duckdb", _EXHAUSTIVE),
+    _everything("postgres", _SLOW),
+]
 KILLS = [pytest.param(("sqlite", "step"), id="sqlite-steps"), *_EVERYWHERE]
-# Where DuckDB has nothing of its own to show, killing at the steps is enough: its statements are the slowest.
-KILLS_BRIEF_ON_DUCKDB = [
+# For what the databases do alike. Where DuckDB has nothing of its own to show, the steps are enough.
+KILLS_BRIEF_ELSEWHERE = [
     pytest.param(("sqlite", "step"), id="sqlite-steps"),
     pytest.param(("duckdb", "step"), id="duckdb-steps", marks=_SLOW),
-    *(kill for kill in _EVERYWHERE if kill.id != "duckdb-everything"),
+    _everything("sqlite", _SLOW),
+    _everything("postgres", _EXHAUSTIVE),
 ]
 STEPS = [pytest.param((e, "step"), id=f"{e}-steps", marks=[_SLOW] * (e != "sqlite")) for e in ENGINES]
 KILLS_ON_EVERY_ENGINE = [*(pytest.param((e, "step"), id=f"{e}-steps") for e in ENGINES), *_EVERYWHERE]

@@ -617,6 +617,7 @@ def test_any_history_reads_the_same_everywhere(engine: str, ledger_uri: Callable
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_long_histories_read_the_same_everywhere(engine: str, ledger_uri: Callable[[str], str]) -> None:
     explore(ledger_uri(engine), examples=80 if engine == "sqlite" else 20, steps=40)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -23,7 +22,6 @@ from postgres_server import PostgresServer
 
 WORKER = Path(__file__).with_name("worker.py")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
-SECONDS = float(os.environ.get("DELTAPLANE_LOAD_SECONDS", "120"))
 PROCESSES = 64
 
 
@@ -111,19 +109,20 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seconds", [20, pytest.param(120, marks=pytest.mark.exhaustive)])
 def test_64_processes_of_mixed_commits_on_postgresql(
-    server: PostgresServer, tmp_path: Path, record_property: Any
+    server: PostgresServer, tmp_path: Path, seconds: int
 ) -> None:
     uri = server.uri(server.new_database())
     with connect(uri) as ledger:
         tables = create(ledger, tmp_path, 6)
-        notes = run_workers(tmp_path / "notes", uri=uri, tables=tables, workers=PROCESSES, seconds=SECONDS)
+        notes = run_workers(tmp_path / "notes", uri=uri, tables=tables, workers=PROCESSES, seconds=seconds)
         heads = assert_every_acknowledged_commit_is_there_once(ledger, tables, notes)
     # A blind append never loses; only who insists on a version may.
     assert set(notes.conflicts) <= {"remove"}
     assert min(notes.kinds[kind] for kind in ("append", "group", "remove")) > 0
     numbers = {
-        "seconds": SECONDS,
+        "seconds": seconds,
         "transactions": len(notes.acknowledged),
         "versions": sum(heads.values()),
         "kinds": dict(notes.kinds),

@@ -98,6 +98,7 @@ def interrupted_at(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_interrupted_before_any_statement_is_finished_by_the_next(
     spark: SparkSession, engine: Engine, schema: str
 ) -> None:

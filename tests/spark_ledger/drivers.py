@@ -11,9 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Driver"]
+__all__ = ["SHORT_LIVED", "Driver"]
 
 PROGRAM = Path(__file__).with_name("driver.py")
+# A driver does little before it ends: compiling its code with care would take longer than running it.
+SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 class Driver:
@@ -29,7 +31,11 @@ class Driver:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
+                env={
+                    **os.environ,
+                    **SHORT_LIVED,
+                    "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+                },
                 start_new_session=True,
             )
 

@@ -26,7 +26,7 @@ from spark_ledger.drivers import Driver
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 KILLS = 10
-READS, READS_WITH_SPARK = 500, 100
+READS, READS_WITH_SPARK = 500, 40
 STARTING = 100 * ACCOUNTS
 # A machine that is busy with other things needs longer; after this the test ends with what it has.
 LONGEST = 2400.0

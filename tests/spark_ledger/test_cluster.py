@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from spark_ledger.drivers import SHORT_LIVED
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -20,7 +23,12 @@ WORK = ["WRITE", "DELETE", "OPTIMIZE", "VACUUM START", "VACUUM END"]
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("cluster")
     run = subprocess.run(
-        [sys.executable, str(DRIVER), str(folder)], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, str(DRIVER), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, **SHORT_LIVED},
     )
     assert run.returncode == 0, run.stderr[-4000:]
     found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])

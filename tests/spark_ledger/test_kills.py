@@ -41,6 +41,15 @@ AFTER = [
     ("publish.marked", 3),
     ("end", 1),
 ]
+EVERY_STEP = [*BEFORE, *AFTER]
+MAIN_STEPS = [
+    ("spark.staged", 3),
+    ("commit.rows_written", 5),
+    ("commit.before_commit", 1),
+    ("commit.ratified", 1),
+    ("publish.file_written", 2),
+    ("publish.marked", 1),
+]
 STEPS = {
     "spark.staged": 5,
     "before the end": 1,
@@ -101,9 +110,18 @@ def assert_swept(ledger: Ledger, places: Iterable[Path]) -> None:
     assert [file for file in found if str(file.parents[2]) in known] == []
 
 
-def test_a_driver_killed_at_any_step_leaves_all_or_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(MAIN_STEPS, id="main"),
+        pytest.param(EVERY_STEP, id="every", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_driver_killed_at_any_step_leaves_all_or_nothing(
+    steps: list[tuple[str, int]], tmp_path: Path
+) -> None:
     uri = f"deltasql://sqlite/{tmp_path}/ledger.db"
-    places = {step: tmp_path / f"{step[0]}-{step[1]}".replace(" ", "-") for step in (*BEFORE, *AFTER)}
+    places = {step: tmp_path / f"{step[0]}-{step[1]}".replace(" ", "-") for step in steps}
     job = {"work": "group", "uri": uri, "folder": str(tmp_path)}
     with connect(uri) as ledger:
         for place in places.values():

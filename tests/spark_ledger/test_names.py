@@ -17,6 +17,7 @@ from deltaplane.errors import TransactionConflict
 from deltaplane.spark.attaching import attach, detach
 from spark_ledger.conftest import Lake, elsewhere
 
+pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("state", pa.string())])
 
 
