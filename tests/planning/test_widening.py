@@ -73,6 +73,7 @@ def test_what_may_become_what(old: str, new: str, expected: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_delta_agrees_with_the_matrix_on_every_pair(spark: SparkSession, schema: str) -> None:
     """Every ordered pair of twenty types, tried on a table that allows widening."""
     columns = ", ".join(f"c{number} {old}" for number, (old, _) in enumerate(PAIRS))

@@ -122,6 +122,7 @@ def test_a_run_interrupted_before_any_statement_is_finished_by_the_next(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_held_not_null_survives_an_interrupted_rename(
     spark: SparkSession, engine: Engine, schema: str
 ) -> None:
