@@ -105,13 +105,17 @@ def ratios(what: str, goal: float, pairs: list[tuple[float, float]]) -> Result:
     return Result(what, f"at most {goal:g}x", told, middle <= goal)
 
 
-def large(bench: Bench, what: str, repeat: int) -> Result:
-    """A statement that commits many actions: all files of a table go, without a look at their rows."""
+def large(bench: Bench, what: str, repeat: int, commits: int) -> Result:
+    """A statement that commits many actions: all files of a table go, without a look at their rows.
+
+    Args:
+        commits: How many versions the table has before. Behind every tenth Delta writes a checkpoint.
+    """
     pairs = []
     for number in range(-1, repeat):
         times = {}
         for place in ("plain", "managed") if number % 2 else ("managed", "plain"):
-            path = write_log(bench.place(place), _ACTIONS, 10)
+            path = write_log(bench.place(place), _ACTIONS, commits)
             if place == "managed":
                 dp.connect(bench_uri(bench)).adopt(str(path))
             times[place] = timed(lambda path=path: bench.spark.sql(f"DELETE FROM delta.`{path}`"))
@@ -121,7 +125,8 @@ def large(bench: Bench, what: str, repeat: int) -> Result:
             continue
         say(told)
         pairs.append((times["plain"], times["managed"]))
-    return ratios(f"{what}: a commit of {_ACTIONS:,} file actions", _LARGE_SLOWER, pairs)
+    whole = f"{what}: a commit of {_ACTIONS:,} file actions as version {commits}"
+    return ratios(whole, _LARGE_SLOWER, pairs)
 
 
 def bench_uri(bench: Bench) -> str:
@@ -150,8 +155,9 @@ def measured(wish: argparse.Namespace, folder: Path) -> list[Result]:
                 pairs = [bench.outside_and_inside() for _ in range(wish.pairs)]
                 results.append(ratios(f"{engine}: the same inside of one transaction", 1.0, pairs))
             if "large" in wish.parts:
-                say(f"{engine}: commits of {_ACTIONS:,} actions")
-                results.append(large(bench, engine, wish.repeat))
+                for commits in wish.large_at:
+                    say(f"{engine}: commits of {_ACTIONS:,} actions as version {commits}")
+                    results.append(large(bench, engine, wish.repeat, commits))
             detach(spark)
             ledger.close()
         spark.stop()
@@ -168,6 +174,7 @@ def wishes() -> argparse.Namespace:
     parser.add_argument("--merges", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=40, help="how many statements run before on each side")
     parser.add_argument("--repeat", type=int, default=7, help="how often a large commit is made")
+    parser.add_argument("--large-at", type=int, nargs="+", default=[10, 9], help="as which versions")
     parser.add_argument("--seconds", type=int, default=60, help="how long the drivers append")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
