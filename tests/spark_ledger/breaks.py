@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,10 @@ def _clears_away_at_once(leave: Any) -> Any:
     return other
 
 
+def _asks_for_nothing_read(request: Any) -> Any:
+    return lambda self: replace(request(self), read=())
+
+
 class _WithoutJars:
     """A context of Spark that hands no jar to its executors."""
 
@@ -231,6 +235,13 @@ BREAKS: dict[str, Break] = {
             "test_holes_creation::test_a_table_that_others_drop_or_make_anew_during_a_transaction_is_a_conflict",
         ),
         python("deltaplane.spark.transacting", "departed", _does_nothing),
+    ),
+    "tables that were only read": Break(
+        "departures",
+        (
+            "test_holes_creation::test_a_table_that_others_drop_or_make_anew_during_a_transaction_is_a_conflict",
+        ),
+        python("deltaplane.spark.transacting", "SparkTransaction._request", _asks_for_nothing_read),
     ),
     "names are not in the ledger": Break(
         "names",

@@ -193,7 +193,11 @@ class SparkTransaction:
         try:
             gone = departed(self._attachment.ledger.context, self._view)
         except DeltaplaneError as unknown:
-            telemetry.LOGGER.debug("transaction %s: %s", self.transaction_id, unknown)
+            telemetry.LOGGER.warning(
+                "transaction %s: nobody knows whether its tables are still the same: %s",
+                self.transaction_id,
+                unknown,
+            )
             return
         if gone is not None:
             version = gone.head_version + 1
