@@ -28,7 +28,7 @@ from ledger.unpublished import block, commit, delayed, log_of, table_behind
 if TYPE_CHECKING:
     from cli.conftest import Run
 
-NEWEST = 6
+NEWEST = 7
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ import pyarrow.parquet
 
 from deltaplane import telemetry
 from deltaplane.errors import StorageError
-from deltaplane.ledger import Ledger, adopt, adopting, checkpointing, commit, connect, packs
+from deltaplane.ledger import Ledger, adopt, adopting, checkpointing, commit, completing, connect, packs
 from deltaplane.ledger.migrations import migrate
 from deltaplane.ledger.registry import open_store
 from deltaplane.ledger.uri import parse_uri
@@ -198,6 +198,20 @@ def _group(ledger: Ledger, job: Job, trap: Trap) -> Any:
     return transaction.result.versions if transaction.result else None
 
 
+def _large(ledger: Ledger, job: Job, trap: Trap) -> Any:
+    """Two tables: a large version each, with one file for another, and the rows that follow them."""
+    completing.LARGE = 2
+    trap.armed = True
+    with ledger.transaction(transaction_id=job["id"]) as transaction:
+        for table in job["tables"]:
+            paths = transaction.snapshot(table).files()["path"].to_pylist()
+            gone = [remove(path.removesuffix(".parquet")) for path in paths][:1]
+            transaction.commit(table, [*gone, add(f"{job['id']}-1"), add(f"{job['id']}-2")])
+    trap.say("acknowledged", transaction.result.versions if transaction.result else None)
+    ledger.close()
+    return None
+
+
 def _create(ledger: Ledger, job: Job, trap: Trap) -> Any:
     trap.armed = True
     return {job["tables"][0]: ledger.create(job["tables"][0], SCHEMA).version}
@@ -260,6 +274,7 @@ def _hold(_: Ledger, __: Job, trap: Trap) -> Any:
 _ON_A_LEDGER = {
     "commit": _commit,
     "group": _group,
+    "large": _large,
     "create": _create,
     "publish": _publish,
     "adopt": _adopt,

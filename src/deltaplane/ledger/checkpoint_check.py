@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from deltaplane.ledger.completing import ensure_complete
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.load import read_checkpoint
 from deltaplane.ledger.model import ManagedTable
@@ -69,6 +70,7 @@ _MASK = (1 << 64) - 1
 
 
 def _ledger_mark(ctx: Context, table: ManagedTable, version: int) -> tuple[int, int]:
+    ensure_complete(ctx, table, version)
     count = mark = 0
     for batch in ctx.store.arrow("file_keys", table_id=table.table_id, version=version):
         keys = batch["file_key"].to_pylist()

@@ -25,6 +25,8 @@ from deltaplane.errors import (
 )
 from deltaplane.ledger.authoring import authored_bytes, fixed_reason
 from deltaplane.ledger.bulk import without_collections
+from deltaplane.ledger.checkpointing import checkpoint_if_due
+from deltaplane.ledger.completing import complete_behind, completed, is_large, may_be_bare
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.foreign import notice_foreign_commits
 from deltaplane.ledger.head import Head, head_of, head_question
@@ -32,7 +34,7 @@ from deltaplane.ledger.model import CommitResult, ManagedTable, Winner
 from deltaplane.ledger.placing import Lost, Staged, place
 from deltaplane.ledger.prepare import Prepared
 from deltaplane.ledger.publish import Publication, publish_all
-from deltaplane.ledger.ratify import Version, known_question, ratify
+from deltaplane.ledger.ratify import Version, known_question, ratify, ratify_bare
 from deltaplane.ledger.rules import active_in, check_commit
 from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, Session
 
@@ -109,7 +111,11 @@ def commit(ctx: Context, request: Request) -> CommitResult:
             versions=[landing.newest for landing in landed.values()],
         )
         telemetry.step("commit.ratified")
-        return _published(ctx, request, landed)
+        result = _published(ctx, request, landed)
+        for landing in landed.values():
+            if landing.head.bare:
+                _complete_behind(ctx, landing)
+        return result
 
 
 @dataclass
@@ -134,10 +140,20 @@ class Landing:
     def publication(self) -> Publication:
         """What is to be published of it."""
         contents = {version.number: version.content for version in self.written}
-        return Publication(self.table, self.newest, contents, self.head.metadata)
+        return Publication(self.table, self.newest, contents, self.head.metadata, self.head.bare)
 
 
 Landed = dict[int, Landing]
+
+
+def _complete_behind(ctx: Context, landing: Landing) -> None:
+    number, newest = landing.table.table_id, landing.written[-1]
+
+    def checkpoint() -> None:
+        current = ctx.by_id(number)
+        checkpoint_if_due(ctx, current, current.published_version)
+
+    complete_behind(ctx, landing.table, newest.number, newest.prepared, checkpoint)
 
 
 def _ratified(ctx: Context, request: Request) -> Landed:
@@ -180,23 +196,25 @@ def _pause_or_give_up(
 def _attempt(ctx: Context, session: Session, request: Request) -> Landed:
     firsts = {staged.table.table_id: staged.prepared for staged in reversed(request.staged)}
     ids = sorted(firsts)
+    # A large version is written without them.
+    asked = [number for number in ids if not is_large(firsts[number])]
     # Everything that can be asked in advance, in one round trip. What follows the lock sees what it protects.
     claimed, locked, *answers = session.ask(
         _claim(ctx, request, "committed"),
         ("lock_tables", {"keys": session.keys(ids)}),
         *(head_question(number) for number in ids),
-        *(known_question(session, number, firsts[number]) for number in ids),
+        *(known_question(session, number, firsts[number]) for number in asked),
         *(("table_by_id", {"table_id": table.table_id}) for table in request.read),
     )
     if not claimed:
         return _earlier(session, request)
-    answers, read = answers[: 2 * len(ids)], answers[2 * len(ids) :]
+    states = dict(zip(ids, answers, strict=False))
+    known = dict(zip(asked, answers[len(ids) :], strict=False))
+    read = answers[len(ids) + len(asked) :]
     for table, found in zip(request.read, read, strict=True):
         if not found:
             raise CommitConflict(table.label, table.head_version + 1, "somebody else", DEPARTED)
     tables = {row[0]: ManagedTable.from_row(row) for row in locked}
-    states = dict(zip(ids, answers[: len(ids)], strict=True))
-    known = dict(zip(ids, answers[len(ids) :], strict=True))
     landed: Landed = {}
     for new in request.creates:
         table = _create(ctx, session, request, new)
@@ -271,6 +289,8 @@ def _write(
     landing: Landing,
     known: list[Row] | None = None,
 ) -> None:
+    if landing.head.bare:
+        landing.head, known = completed(session, landing.head), None
     head, versions = landing.head, landing.written
     table, prepared = head.table, staged.prepared
     ratified_head = table.head_version - len(versions)
@@ -290,9 +310,13 @@ def _write(
     )
     version = Version(placed, prepared, content, timestamp, now, "ledger", request.transaction_id)
     head = head.indexing(session, version)
-    totals, next_file_id = ratify(session, table, version, head.totals, head.columns, known)
+    if may_be_bare(prepared, head.totals):
+        ratify_bare(session, table, version)
+        landing.head = head.after(version, None, table.next_file_id)
+    else:
+        totals, next_file_id = ratify(session, table, version, head.totals, head.columns, known)
+        landing.head = head.after(version, totals, next_file_id)
     versions.append(version)
-    landing.head = head.after(version, totals, next_file_id)
     telemetry.step("commit.rows_written", table=table.label, version=placed)
 
 

@@ -119,8 +119,8 @@ class Ledger:
         return open_with("deltalake", table.location, version, self._ctx.storage_options)
 
     def close(self) -> None:
-        """Give back the database's connections."""
-        self._ctx.store.close()
+        """Finish what is under way behind a commit, and give back the database's connections."""
+        self._ctx.close()
 
     def create(
         self,

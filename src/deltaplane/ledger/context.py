@@ -6,6 +6,7 @@ import getpass
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ class Context:
     retries: Retries = Retries()
     clock: Callable[[], int] = now_ms
     _storages: dict[str, Storage] = field(default_factory=dict)
+    _behind: list[threading.Thread] = field(default_factory=list, repr=False)
 
     @property
     def origin(self) -> str:
@@ -73,6 +75,17 @@ class Context:
         if root not in self._storages:
             self._storages[root] = open_storage(root, dict(self.storage_options))
         return self._storages[root]
+
+    def start_behind(self, thread: threading.Thread) -> None:
+        """Start work that nobody waits for, except for `close`."""
+        self._behind[:] = [*(earlier for earlier in self._behind if earlier.is_alive()), thread]
+        thread.start()
+
+    def close(self) -> None:
+        """Finish what is under way, and give back the database's connections."""
+        for thread in tuple(self._behind):
+            thread.join()
+        self.store.close()
 
     def find(self, table: str) -> ManagedTable | None:
         """Look a table up by path, by name or by `deltasql://…#table`."""

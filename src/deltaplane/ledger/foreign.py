@@ -5,6 +5,7 @@ from __future__ import annotations
 from deltaplane import telemetry
 from deltaplane.errors import CorruptLog, ForeignCommit
 from deltaplane.ledger.authoring import ENGINE_INFO
+from deltaplane.ledger.completing import completed
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.head import read_head
 from deltaplane.ledger.model import ManagedTable
@@ -178,7 +179,8 @@ def ratify_foreign(
         UnsupportedTable: With it the table needs something that this version does not know.
     """
     version = table.head_version + 1
-    head = read_head(session, table)
+    head = completed(session, read_head(session, table))
+    table = head.table
     now = ctx.clock()
     stamp = head.next_timestamp(min(now, written_at or now), prepared.in_commit_timestamp)
     told = _own_transaction(ctx, session, prepared)

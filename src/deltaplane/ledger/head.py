@@ -32,7 +32,12 @@ def parse_protocol(text: str) -> Protocol:
 
 @dataclass(frozen=True)
 class Head:
-    """The state at the head of a table, under its lock."""
+    """The state at the head of a table, under its lock.
+
+    Attributes:
+        totals: The sums over its files; of a bare one not known.
+        bare: The rows of its files are still to be written.
+    """
 
     table: ManagedTable
     totals: Totals
@@ -40,6 +45,7 @@ class Head:
     metadata: Metadata | None
     protocol: Protocol | None
     columns: PruningColumns
+    bare: bool = False
 
     @classmethod
     def empty(cls, table: ManagedTable) -> Head:
@@ -67,12 +73,14 @@ class Head:
         columns = self.columns.extended(session, self.table.table_id, version.number, metadata)
         return replace(self, columns=columns)
 
-    def after(self, version: Version, totals: Totals, next_file_id: int) -> Head:
-        """The head once a version has been written."""
+    def after(self, version: Version, totals: Totals | None, next_file_id: int) -> Head:
+        """The head once a version has been written; without sums, bare."""
         metadata = next((a for a in version.prepared.actions if isinstance(a, Metadata)), self.metadata)
         protocol = next((a for a in version.prepared.actions if isinstance(a, Protocol)), self.protocol)
         table = replace(self.table, head_version=version.number, next_file_id=next_file_id)
-        return Head(table, totals, version.timestamp, metadata, protocol, self.columns)
+        return Head(
+            table, totals or Totals(), version.timestamp, metadata, protocol, self.columns, totals is None
+        )
 
 
 def read_head(session: Session, table: ManagedTable) -> Head:
@@ -97,4 +105,5 @@ def head_of(table: ManagedTable, state: Sequence[Row]) -> Head:
         parse_metadata(metadata) if metadata else None,
         parse_protocol(protocol) if protocol else None,
         parse_pruning_columns(columns or "[]"),
+        bare=files is None,
     )

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -46,10 +46,12 @@ __all__ = [
     "decompress",
     "known_question",
     "ratify",
+    "ratify_bare",
     "records_of",
     "vector_id",
     "write_base_files",
     "write_commit_row",
+    "write_files",
     "write_state",
 ]
 
@@ -156,40 +158,88 @@ def ratify(
     Returns:
         The sums after it, and the next free file id.
     """
-    touched = version.prepared.keys
+
+    def commit_and_head(totals: Totals, next_file_id: int) -> tuple[Question, ...]:
+        write_state(session, table.table_id, version.number, version.prepared.actions)
+        return _version_rows(table, version, totals, next_file_id)
+
+    return write_files(
+        session, table, version.number, version.prepared, before, columns, known_rows, commit_and_head
+    )
+
+
+def ratify_bare(session: Session, table: ManagedTable, version: Version) -> None:
+    """Write a version without the rows of its files, which `completing` writes."""
+    with session.pipelined(True):
+        write_state(session, table.table_id, version.number, version.prepared.actions)
+        session.together(*_version_rows(table, version, None, table.next_file_id))
+
+
+def _version_rows(
+    table: ManagedTable, version: Version, totals: Totals | None, next_file_id: int
+) -> tuple[Question, ...]:
+    head = {"table_id": table.table_id, "version": version.number, "next_file_id": next_file_id}
+    return *commit_rows(table.table_id, version, totals), ("advance_head", head)
+
+
+def write_files(
+    session: Session,
+    table: ManagedTable,
+    version: int,
+    prepared: Prepared,
+    before: Totals,
+    columns: PruningColumns,
+    known_rows: Sequence[Row] | None,
+    following: Callable[[Totals, int], Sequence[Question]],
+) -> tuple[Totals, int]:
+    """Write the rows of the files that come or go with a version.
+
+    Args:
+        session: The transaction, in which the table is locked.
+        table: The table before the version, as far as its files are concerned.
+        version: The version.
+        prepared: What it does.
+        before: The sums before it.
+        columns: The columns to index.
+        known_rows: The answer to `known_question`, where it was asked already.
+        following: What is to be written with them, once the sums and the next free file id are known.
+
+    Returns:
+        The sums after it, and the next free file id.
+    """
+    touched = prepared.keys
     if known_rows is None:
-        known_rows = (
-            session.ask(known_question(session, table.table_id, version.prepared))[0] if touched else []
-        )
+        known_rows = session.ask(known_question(session, table.table_id, prepared))[0] if touched else []
     known = _known_files(session, table.table_id, known_rows, touched)
     small = len(touched) * max(1, len(columns.indexed)) <= _SMALL
     # From here on nothing is asked, only written: a small commit goes in one round trip.
     with session.pipelined(True):
-        change, totals = _changed_files(table, version, before, known)
+        change, totals = _changed_files(table, version, prepared, before, known)
         next_file_id = table.next_file_id + len(change.files)
         new_rows = [
             NewRows("files", FILE_COLUMNS, change.files),
             NewRows("removals", REMOVAL_COLUMNS, change.removals),
         ]
         if change.ended:
-            values = {"table_id": table.table_id, "version": version.number}
+            values = {"table_id": table.table_id, "version": version}
             session.run("end_tombstones", **values, keys=session.keys(change.ended))
         if not small:
             session.together(*new_rows)
-        write_state(session, table.table_id, version.number, version.prepared.actions)
-        bounds = columns.bounds(table.table_id, table.next_file_id, version.prepared.adds())
-        head = {"table_id": table.table_id, "version": version.number, "next_file_id": next_file_id}
+        bounds = columns.bounds(table.table_id, table.next_file_id, prepared.adds())
         session.together(
             *(new_rows if small else []),
             NewRows("file_bounds", BOUND_COLUMNS, bounds),
-            *commit_rows(table.table_id, version, totals),
-            ("advance_head", head),
+            *following(totals, next_file_id),
         )
     return totals, next_file_id
 
 
 def write_commit_row(session: Session, table_id: int, version: Version, totals: Totals | None) -> None:
-    """Write the commit itself; without totals it is history only, and no snapshot can be taken at it."""
+    """Write the commit itself.
+
+    Without totals it is history only, and no snapshot can be taken at it; unless it is the newest, which is
+    bare then: its totals follow.
+    """
     session.together(*commit_rows(table_id, version, totals))
 
 
@@ -315,13 +365,13 @@ class _Change:
 
 
 def _changed_files(
-    table: ManagedTable, version: Version, before: Totals, known: _KnownFiles
+    table: ManagedTable, number: int, prepared: Prepared, before: Totals, known: _KnownFiles
 ) -> tuple[_Change, Totals]:
     """What becomes of the files that are there, and the rows of new ones; and the sums with them."""
-    files = version.prepared.files
+    files = prepared.files
     adds: _Keyed = [(key, action) for action, key in files if type(action) is AddFile]
     removes: _Keyed = [(key, action) for action, key in files if type(action) is RemoveFile]
-    number, short, first = version.number, version.prepared.keys, table.next_file_id
+    short, first = prepared.keys, table.next_file_id
     gone: list[_Known] = []
     removals: list[Row] = []
     strangers: _Keyed = []

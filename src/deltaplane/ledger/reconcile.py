@@ -15,6 +15,7 @@ from deltaplane import telemetry
 from deltaplane.errors import DeltaplaneError, TableFrozen, TableNotManaged
 from deltaplane.ledger.alerts import Alert, Notifier, Thresholds, find_alerts, unreachable
 from deltaplane.ledger.checkpointing import checkpoint_if_due
+from deltaplane.ledger.completing import complete_table
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import sweep_creations
 from deltaplane.ledger.foreign import notice_foreign_commits
@@ -118,6 +119,7 @@ class _Work:
     outcome: str = ""
     published: int = 0
     imported: int = 0
+    completed: bool = False
     checkpoint: int | None = None
     removed: tuple[str, ...] = ()
     errors: list[str] = field(default_factory=list)
@@ -138,7 +140,9 @@ class _Work:
 
     def report(self) -> TableReport:
         """What came of it."""
-        touched = self.published or self.imported or self.removed or self.checkpoint is not None
+        touched = (
+            self.published or self.imported or self.completed or self.removed or self.checkpoint is not None
+        )
         outcome = "failed" if self.errors else self.outcome or ("done" if touched else "clean")
         error = " ".join(self.errors) or self.frozen
         table = self.table
@@ -205,7 +209,13 @@ def _under_lease(work: _Work, ctx: Context, force: bool, grace: Grace) -> None:
         if work.table.state == "frozen":
             work.outcome, work.frozen = "frozen", work.table.frozen_reason
             return
+        work.attempt(_complete, ctx)
         work.attempt(_bring_up, ctx, force)
+
+
+def _complete(work: _Work, ctx: Context) -> None:
+    """The rows of a large version whose committer died behind it."""
+    work.completed = complete_table(ctx, work.table.table_id)
 
 
 def _sweep(work: _Work, ctx: Context, grace: Grace) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from deltaplane.errors import VersionNotFound
 from deltaplane.ledger.activefiles import Wanted, read_files
+from deltaplane.ledger.completing import ensure_complete
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.head import parse_metadata, parse_protocol
 from deltaplane.ledger.model import ManagedTable
@@ -101,9 +102,14 @@ def version_of(ctx: Context, table: ManagedTable, version: int | None, timestamp
 
 
 def _is_held(ctx: Context, table: ManagedTable, version: int) -> bool:
-    """Whether a state is known: versions in a gap of the log, or kept for history only, have none."""
+    """Whether a state is known: versions in a gap of the log, or kept for history only, have none.
+
+    The newest version may be bare, and has one all the same.
+    """
     if type(version) is not int or not table.base_version <= version <= table.head_version:
         return False
+    if version == table.head_version:
+        return True
     with ctx.store.glance() as session:
         row = session.row("commit_totals", table_id=table.table_id, version=version)
     return row is not None and row[1] is not None
@@ -129,6 +135,10 @@ def read_snapshot(ctx: Context, table: ManagedTable, version: int) -> Snapshot:
             applications(session, table.table_id, version),
             domain_map(session, table.table_id, version),
         )
+    if totals is not None and totals[1] is None:
+        ensure_complete(ctx, table, version)
+        with ctx.store.glance() as session:
+            totals = session.row("commit_totals", table_id=table.table_id, version=version)
     num_files, size_bytes, vectors = (totals[1], totals[2], totals[3]) if totals else (0, 0, 0)
     counted = num_files if totals else None
     wanted = Wanted(table, version, counted, size_bytes, bool(metadata.partition_columns), bool(vectors))

@@ -103,6 +103,14 @@ VALUES (:table_id, :version, :published_at, 0, NULL, 0)
 SELECT version, num_files, size_bytes, num_vectors, commit_timestamp
 FROM commits WHERE table_id = :table_id AND version = :version
 
+-- name: bare_head
+-- The newest version of a table, where the rows of its files are still to be written.
+SELECT version FROM bare_heads WHERE table_id = :table_id
+
+-- name: set_totals
+UPDATE commits SET num_files = :num_files, size_bytes = :size_bytes, num_vectors = :num_vectors
+WHERE table_id = :table_id AND version = :version
+
 -- name: head_state
 -- What the next commit builds on, in one round trip.
 SELECT c.num_files, c.size_bytes, c.num_vectors, c.commit_timestamp,
@@ -129,7 +137,8 @@ SELECT version, sha256, content_size FROM commits WHERE table_id = :table_id AND
 -- name: versions_at_moment
 -- Commits of one transaction count at one moment, whenever each of them was written.
 SELECT c.table_id, max(c.version) FROM commits c LEFT JOIN transactions x ON x.transaction_id = c.transaction_id
-WHERE coalesce(x.committed_at, c.commit_timestamp) <= :moment AND c.num_files IS NOT NULL
+WHERE coalesce(x.committed_at, c.commit_timestamp) <= :moment
+    AND (c.num_files IS NOT NULL OR EXISTS (SELECT 1 FROM bare_heads b WHERE b.table_id = c.table_id AND b.version = c.version))
 GROUP BY c.table_id
 
 -- name: groups_after_moment
@@ -139,7 +148,8 @@ WHERE x.table_count > 1 AND x.committed_at > :moment AND x.committed_at <= :mome
 -- name: version_at
 -- Versions of which only the commit is known have no state.
 SELECT max(version) FROM commits
-WHERE table_id = :table_id AND commit_timestamp <= :timestamp AND num_files IS NOT NULL
+WHERE table_id = :table_id AND commit_timestamp <= :timestamp
+    AND (num_files IS NOT NULL OR version IN (SELECT b.version FROM bare_heads b WHERE b.table_id = :table_id))
 
 -- name: time_range
 SELECT min(commit_timestamp), max(commit_timestamp) FROM commits
