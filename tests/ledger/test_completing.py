@@ -11,12 +11,13 @@ from deltalake import DeltaTable
 
 from deltaplane import telemetry
 from deltaplane.errors import LedgerError, LedgerSchemaError
-from deltaplane.ledger import Ledger, completing, connect
+from deltaplane.ledger import Ledger, completing, connect, snapshot
 from deltaplane.ledger.commit import NewTable, Request
 from deltaplane.ledger.commit import commit as land
 from deltaplane.ledger.completing import complete_table
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.migrations import migrate
+from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.prepare import prepare_bytes
 from deltaplane.log.jsonlines import action_from_dict, write_commit
@@ -64,13 +65,13 @@ def numbers(files: pa.Table) -> list[int]:
 
 def assert_whole(ledger: Ledger, table: str, *files: int) -> None:
     """The newest version has these files, for every reader, and all versions are what the log says."""
-    snapshot = ledger.snapshot(table)
-    assert numbers(snapshot.files()) == sorted(files)
-    assert (snapshot.num_files, snapshot.size_bytes) == (len(files), sum(100 + n for n in files))
-    assert numbers(snapshot.files("id >= 0")) == sorted(files)
-    assert snapshot.num_records == 10 * len(files)
+    newest = ledger.snapshot(table)
+    assert numbers(newest.files()) == sorted(files)
+    assert (newest.num_files, newest.size_bytes) == (len(files), sum(100 + n for n in files))
+    assert numbers(newest.files("id >= 0")) == sorted(files)
+    assert newest.num_records == 10 * len(files)
     assert not is_bare(ledger, table)
-    for version in range(snapshot.version + 1):
+    for version in range(newest.version + 1):
         assert ledger.verify(table, version=version).differences == ()
     outside = [uri.rsplit("/", 1)[-1] for uri in DeltaTable(table).file_uris()]
     assert sorted(outside) == [f"part-{n:05d}.parquet" for n in sorted(files)]
@@ -95,6 +96,21 @@ def test_a_reader_of_an_older_version_does_not(ledger: Ledger, table: str, nobod
     commit(ledger, table, remove(0), add(2), add(3))
     assert numbers(ledger.snapshot(table, version=1).files()) == [0, 1]
     assert is_bare(ledger, table)
+
+
+def test_a_reader_whom_somebody_else_outruns(
+    ledger: Ledger, table: str, nobody_completes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has seen that the version is bare; before it looks again somebody has written the rows."""
+    commit(ledger, table, remove(0), add(2), add(3))
+    ours = snapshot.ensure_complete
+
+    def outrun(ctx: Context, of: ManagedTable, version: int) -> None:
+        complete_table(ctx, of.table_id)
+        ours(ctx, of, version)
+
+    monkeypatch.setattr(snapshot, "ensure_complete", outrun)
+    assert_whole(ledger, table, 1, 2, 3)
 
 
 def test_the_next_commit_writes_the_rows_and_builds_on_them(

@@ -25,7 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from deltaplane import telemetry
 from deltaplane.errors import CommitConflict, TableFrozen, TransactionConflict
-from deltaplane.ledger import Ledger, connect
+from deltaplane.ledger import Ledger, completing, connect
 from deltaplane.ledger.load import load_state
 from deltaplane.ledger.storage import open_storage
 from deltaplane.ledger.verify import ledger_files
@@ -614,6 +614,14 @@ def test_any_history_on_sqlite_reads_the_same_everywhere(ledger_uri: Callable[[s
 @pytest.mark.parametrize("engine", ["duckdb", "postgres"])
 def test_any_history_reads_the_same_everywhere(engine: str, ledger_uri: Callable[[str], str]) -> None:
     explore(ledger_uri(engine), examples=5, steps=12)
+
+
+def test_any_history_with_large_versions_reads_the_same_everywhere(
+    ledger_uri: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows follow the commits, and meet whatever comes next."""
+    monkeypatch.setattr(completing, "LARGE", 2)
+    explore(ledger_uri("sqlite"), examples=10, steps=15)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from deltaplane.errors import (
     TransactionDoomed,
     TransactionEnded,
 )
-from deltaplane.ledger import Retries
+from deltaplane.ledger import Retries, completing
 from spark_ledger.actors import Actor
 from spark_ledger.conftest import Lake, elsewhere
 
@@ -325,3 +325,48 @@ def test_statements_are_refused_in_every_session_of_the_application(items: Lake)
     with pytest.raises(StatementRefused, match="DROP TABLE cannot run inside"), dp.transaction(items.spark):
         items.spark.newSession().sql(f"DROP TABLE delta.`{items.path('items')}`")
     assert items.value("SELECT count(*) FROM {items}") > 0
+
+
+# ---- large versions
+
+
+def test_statements_and_transactions_whose_rows_follow_them(
+    items: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every version counts as large: whatever comes next meets rows that are still to be written."""
+    monkeypatch.setattr(completing, "LARGE", 1)
+    lake = items
+    lake.sql("INSERT INTO {items} SELECT id, 'more' FROM range(1, 5)")
+    lake.sql("UPDATE {items} SET state = 'paid' WHERE id = 3")
+    with dp.transaction(lake.spark):
+        lake.sql("DELETE FROM {items} WHERE id = 4")
+        lake.sql("INSERT INTO {notes} SELECT id FROM {items}")
+        lake.sql("CREATE TABLE {fresh} USING delta AS SELECT * FROM {items}")
+        lake.sql("INSERT INTO {fresh} VALUES (9, 'fresh')")
+        assert lake.value("SELECT count(*) FROM {notes}") == 4
+    lake.sql("DELETE FROM {items}")
+    lake.sql("RESTORE TABLE {items} TO VERSION AS OF 2")
+    with dp.transaction(lake.spark) as transaction:
+        lake.sql("DELETE FROM {notes}")
+        transaction.rollback()
+    assert ids(lake) == [0, 1, 2, 3, 4]
+    assert lake.value("SELECT sum(id) FROM {notes}") == 6
+    assert lake.value("SELECT count(*) FROM {fresh}") == 5
+    for name in ("items", "notes", "fresh"):
+        seen = DeltaTable(lake.path(name))
+        assert lake.ledger.snapshot(lake.path(name)).num_files == len(seen.file_uris())
+
+
+@on_sqlite
+def test_whoever_loses_against_a_large_version_is_told(items: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completing, "LARGE", 1)
+    lake = items
+
+    def loses() -> None:
+        lake.sql("UPDATE {items} SET state = 'mine'")
+        with Actor(lake) as other:
+            other.sql("UPDATE {items} SET state = 'theirs'")
+
+    with pytest.raises(TransactionConflict, match=r"items.*UPDATE"):
+        dp.run_transaction(lake.spark, loses, retries=0)
+    assert lake.value("SELECT state FROM {items}") == "theirs"

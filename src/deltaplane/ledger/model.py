@@ -114,7 +114,13 @@ class CommitResult:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """One commit, as history shows it."""
+    """One commit, as history shows it.
+
+    Attributes:
+        num_files: The active files with it; None where nobody knows, or as long as the rows of a large commit
+            are still to be written.
+        size_bytes: Their size together; None like them.
+    """
 
     version: int
     transaction_id: str | None
