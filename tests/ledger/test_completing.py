@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import os
+import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
+import duckdb
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from deltaplane import telemetry
-from deltaplane.errors import LedgerError, LedgerSchemaError
+from deltaplane.errors import LedgerError, LedgerSchemaError, LedgerUnavailable
 from deltaplane.ledger import Ledger, completing, connect, snapshot
 from deltaplane.ledger.commit import NewTable, Request
 from deltaplane.ledger.commit import commit as land
-from deltaplane.ledger.completing import complete_table
+from deltaplane.ledger.completing import Lacking, complete_table
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.migrations import migrate
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
-from deltaplane.ledger.prepare import prepare_bytes
+from deltaplane.ledger.placing import Staged
+from deltaplane.ledger.prepare import prepare_actions, prepare_bytes
+from deltaplane.ledger.ratify import decompress
 from deltaplane.log.jsonlines import action_from_dict, write_commit
 from ledger.conftest import SCHEMA, add, remove
 from ledger.test_roles import World, world  # noqa: F401 - a fixture
@@ -106,7 +115,7 @@ def test_a_reader_whom_somebody_else_outruns(
     ours = snapshot.ensure_complete
 
     def outrun(ctx: Context, of: ManagedTable, version: int) -> None:
-        complete_table(ctx, of.table_id)
+        complete_table(ctx, Lacking(of))
         ours(ctx, of, version)
 
     monkeypatch.setattr(snapshot, "ensure_complete", outrun)
@@ -182,10 +191,11 @@ def test_whoever_commits_and_goes_on_at_once_meets_himself(ledger: Ledger, table
 
 def test_several_complete_it_at_once(ledger: Ledger, uri: str, table: str, nobody_completes: None) -> None:
     commit(ledger, table, remove(0), add(2), add(3))
-    number = ledger.context.table(table).table_id
+    lacking = Lacking(ledger.context.table(table))
     done: list[bool] = []
     threads = [
-        threading.Thread(target=lambda: done.append(complete_table(ledger.context, number))) for _ in range(4)
+        threading.Thread(target=lambda: done.append(complete_table(ledger.context, lacking)))
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()
@@ -236,13 +246,146 @@ def test_a_repair_that_keeps_it(ledger: Ledger, table: str, nobody_completes: No
     assert_whole(ledger, table, 1, 2, 3)
 
 
-def test_its_checkpoint_is_written_behind_it(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_version_with_which_a_checkpoint_is_due_brings_its_rows(ledger: Ledger, tmp_path: Path) -> None:
+    """The checkpoint is there when the commit is: nothing writes into the table's folder behind it."""
     place = str(tmp_path / "often")
-    ledger.create(place, SCHEMA, properties={"delta.checkpointInterval": "1"})
+    ledger.create(place, SCHEMA, properties={"delta.checkpointInterval": "2"})
+    seen: list[str] = []
+    stop = telemetry.listen(lambda name, _: seen.append(name))
     commit(ledger, place, add(0), add(1), add(2))
-    ledger.context.close()
-    assert (tmp_path / "often" / "_delta_log" / f"{1:020d}.checkpoint.parquet").exists()
-    assert_whole(ledger, place, 0, 1, 2)
+    _joined(ledger)
+    assert "complete.done" in seen
+    seen.clear()
+    commit(ledger, place, add(3), add(4), add(5))
+    stop()
+    assert "complete.done" not in seen
+    assert (tmp_path / "often" / "_delta_log" / f"{2:020d}.checkpoint.parquet").exists()
+    assert_whole(ledger, place, *range(6))
+
+
+ODD_TEXTS = {"stats": '{"numRecords":1,"x":"\ud800"}', "clusteringProvider": "a\0b"}
+
+
+@pytest.mark.parametrize("name", ODD_TEXTS)
+def test_what_a_database_cannot_keep_is_refused_before_it_is_ratified(
+    ledger: Ledger, table: str, name: str
+) -> None:
+    """These come in the writer's own bytes, which are only looked through for what matters."""
+    told = [
+        {"commitInfo": {"operation": "WRITE"}},
+        *(add(n) for n in (2, 3)),
+        add(4, **{name: ODD_TEXTS[name]}),
+    ]
+    content = "".join(json.dumps(action) + "\n" for action in told).encode()
+    managed = ledger.context.table(table)
+    request = Request("odd", (Staged(managed, prepare_bytes(content, table), 1, True),), None, None)
+    with suppress(UnicodeError, LedgerError, psycopg.Error, duckdb.Error):
+        # Some databases can keep one of them.
+        land(ledger.context, request)
+    expected = {1: [0, 1], 2: [0, 1, 2, 3, 4]}
+    assert numbers(ledger.snapshot(table).files()) == expected[ledger.latest_version(table)]
+    assert not is_bare(ledger, table)
+
+
+def test_statistics_that_are_nested_too_deeply_are_junk(
+    ledger: Ledger, table: str, nobody_completes: None
+) -> None:
+    deep = '{"x":' + "[" * 100_000 + "]" * 100_000 + ',"numRecords":1}'
+    commit(ledger, table, add(2, stats=deep), add(3), add(4))
+    assert numbers(ledger.snapshot(table).files()) == [0, 1, 2, 3, 4]
+    assert ledger.snapshot(table).num_records is None
+
+
+def test_the_rows_of_a_version_that_was_replaced_are_not_written(
+    ledger: Ledger, table: str, nobody_completes: None
+) -> None:
+    """Whoever committed is late; meanwhile a repair forgot the version, and another one has its number."""
+    commit(ledger, table, add(2), add(3), add(4))
+    with ledger.context.store.reading() as session:
+        number = ledger.context.table(table).table_id
+        row = session.row("content", table_id=number, version=2)
+    assert row is not None
+    content = decompress(row[0], row[1])
+    late = Lacking(ledger.context.table(table), content, prepare_bytes(content, table))
+    (Path(table) / commit_path(2)).unlink()
+    (Path(table) / commit_path(1)).write_bytes(write_commit([action_from_dict(add(7))]))
+    ledger.repair(table, keep="log", dry_run=False)
+    commit(ledger, table, add(8), add(9), add(10))
+    assert is_bare(ledger, table)
+    assert complete_table(ledger.context, late)
+    assert_whole(ledger, table, 7, 8, 9, 10)
+
+
+def test_a_released_table_is_as_it_was_published(ledger: Ledger, table: str) -> None:
+    """Nothing of what is under way behind a commit comes after the release."""
+    for number in range(1, 6):
+        commit(ledger, table, *(add(3 * number + n) for n in range(3)))
+        ledger.release(table)
+        _joined(ledger)
+        assert len(DeltaTable(table).file_uris()) == 2 + 3 * number
+        assert not list((Path(table) / "_delta_log").glob("*checkpoint*"))
+        ledger.adopt(table)
+    assert_whole(ledger, table, 0, 1, *range(3, 18))
+
+
+def test_the_reconciler_writes_the_rows_of_a_frozen_table_too(
+    ledger: Ledger, table: str, nobody_completes: None
+) -> None:
+    commit(ledger, table, remove(0), add(2), add(3))
+    with ledger.context.store.writing() as session:
+        session.run("freeze", table_id=ledger.context.table(table).table_id, reason="a test")
+    assert [report.outcome for report in ledger.reconcile().tables] == ["frozen"]
+    assert not is_bare(ledger, table)
+
+
+def test_a_repeated_commit_that_took_place_writes_the_rows(
+    ledger: Ledger, table: str, nobody_completes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a connection that broke during COMMIT."""
+    managed = ledger.context.table(table)
+    actions = [add(2), add(3), add(4)]
+    request = Request("twice", (Staged(managed, prepare_actions(actions, table), 1, True),), None, None)
+    land(ledger.context, request)
+    assert is_bare(ledger, table)
+    monkeypatch.undo()
+    assert land(ledger.context, request).versions == {table: 2}
+    _joined(ledger)
+    assert not is_bare(ledger, table)
+    assert_whole(ledger, table, 0, 1, 2, 3, 4)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_process_that_is_forked_while_rows_are_written_is_not_stuck(
+    ledger: Ledger, table: str, engine: str
+) -> None:
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(name: str, _: object) -> None:
+        if name == "complete.rows_written":
+            held.set()
+            go_on.wait(20)
+
+    stop = telemetry.listen(hold)
+    commit(ledger, table, remove(0), add(2), add(3))
+    assert held.wait(20)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        fine = gc.isenabled()
+        if engine == "duckdb":
+            try:
+                ledger.history(table)
+            except LedgerUnavailable:
+                ledger.context.store.close()
+            else:
+                fine = False
+        os._exit(0 if fine else 1)
+    _, status = os.waitpid(child, 0)
+    go_on.set()
+    _joined(ledger)
+    stop()
+    assert status == 0
+    assert_whole(ledger, table, 1, 2, 3)
 
 
 def test_what_could_go_wrong_with_its_rows_is_found_at_once(ledger: Ledger, table: str) -> None:
@@ -307,7 +450,20 @@ def test_a_failure_behind_a_commit_is_told_and_harms_nothing(
         patched.setattr(completing, "complete_table", broken)
         commit(ledger, table, remove(0), add(2), add(3))
         _joined(ledger)
-    assert "the rows of version 2 are still to be written: the disk is full" in caplog.text
+    assert "the rows of its newest version are still to be written: the disk is full" in caplog.text
+    assert_whole(ledger, table, 1, 2, 3)
+
+
+def test_a_process_without_threads_to_spare_commits_all_the_same(
+    ledger: Ledger, table: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        commit(ledger, table, remove(0), add(2), add(3))
+    assert "the rows of its newest version are still to be written: can't start new thread" in caplog.text
     assert_whole(ledger, table, 1, 2, 3)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,19 @@ __all__ = ["without_collections"]
 _guard = threading.Lock()
 _inside = 0
 _enabled_before = True
+
+
+def _begin_anew() -> None:
+    """A forked process has none of the threads that are at work."""
+    global _guard, _inside  # noqa: PLW0603 - the collector is one for the process
+    _guard = threading.Lock()
+    if _inside:
+        _inside = 0
+        if _enabled_before:
+            gc.enable()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 @contextmanager

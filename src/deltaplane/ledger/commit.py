@@ -25,8 +25,7 @@ from deltaplane.errors import (
 )
 from deltaplane.ledger.authoring import authored_bytes, fixed_reason
 from deltaplane.ledger.bulk import without_collections
-from deltaplane.ledger.checkpointing import checkpoint_if_due
-from deltaplane.ledger.completing import complete_behind, completed, is_large, may_be_bare
+from deltaplane.ledger.completing import Lacking, complete_behind, completed, is_large, may_be_bare
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.foreign import notice_foreign_commits
 from deltaplane.ledger.head import Head, head_of, head_question
@@ -112,9 +111,12 @@ def commit(ctx: Context, request: Request) -> CommitResult:
         )
         telemetry.step("commit.ratified")
         result = _published(ctx, request, landed)
+        bare: list[Lacking] = []
         for landing in landed.values():
             if landing.head.bare:
-                _complete_behind(ctx, landing)
+                bare.append(_lacking(landing))
+        if bare:
+            complete_behind(ctx, bare)
         return result
 
 
@@ -140,20 +142,15 @@ class Landing:
     def publication(self) -> Publication:
         """What is to be published of it."""
         contents = {version.number: version.content for version in self.written}
-        return Publication(self.table, self.newest, contents, self.head.metadata, self.head.bare)
+        return Publication(self.table, self.newest, contents, self.head.metadata)
 
 
 Landed = dict[int, Landing]
 
 
-def _complete_behind(ctx: Context, landing: Landing) -> None:
-    number, newest = landing.table.table_id, landing.written[-1]
-
-    def checkpoint() -> None:
-        current = ctx.by_id(number)
-        checkpoint_if_due(ctx, current, current.published_version)
-
-    complete_behind(ctx, landing.table, newest.number, newest.prepared, checkpoint)
+def _lacking(landing: Landing) -> Lacking:
+    newest = landing.written[-1] if landing.written else None
+    return Lacking(landing.table, newest.content if newest else None, newest.prepared if newest else None)
 
 
 def _ratified(ctx: Context, request: Request) -> Landed:
@@ -289,8 +286,6 @@ def _write(
     landing: Landing,
     known: list[Row] | None = None,
 ) -> None:
-    if landing.head.bare:
-        landing.head, known = completed(session, landing.head), None
     head, versions = landing.head, landing.written
     table, prepared = head.table, staged.prepared
     ratified_head = table.head_version - len(versions)
@@ -301,6 +296,9 @@ def _write(
     placed = place(staged, ratified_head, len(versions), winners, fixed_reason(prepared, head))
     if isinstance(placed, Lost):
         raise_conflict(request, table, placed)
+    if head.bare:
+        head, known = completed(session, head), None
+        table = head.table
     if prepared.content is None:
         check_commit(active_in(session, table), table, prepared, head)
     now = ctx.clock()
@@ -310,7 +308,7 @@ def _write(
     )
     version = Version(placed, prepared, content, timestamp, now, "ledger", request.transaction_id)
     head = head.indexing(session, version)
-    if may_be_bare(prepared, head.totals):
+    if may_be_bare(prepared, head, placed):
         ratify_bare(session, table, version)
         landing.head = head.after(version, None, table.next_file_id)
     else:
@@ -345,7 +343,8 @@ def _earlier(session: Session, request: Request) -> Landed:
             table = ManagedTable.from_row(current)
             # The transaction's own version is told, not one that came later.
             told = replace(table, head_version=version)
-            landed[table.table_id] = Landing(told, Head.empty(told))
+            bare = session.row("bare_head", table_id=table.table_id) == (version,)
+            landed[table.table_id] = Landing(told, replace(Head.empty(told), bare=bare))
     absent = [staged.table.label for staged in request.staged if staged.table.table_id not in landed]
     if absent:
         raise CommitRefused(

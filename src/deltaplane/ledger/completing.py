@@ -8,25 +8,36 @@ newest version of a table is ever bare.
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from deltaplane import telemetry
-from deltaplane.errors import DeltaplaneError, LedgerError, LedgerUnavailable
+from deltaplane.errors import LedgerError
 from deltaplane.ledger.bulk import without_collections
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.head import Head, read_head
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
-from deltaplane.ledger.prepare import Prepared, prepare_bytes
+from deltaplane.ledger.prepare import Prepared, prepare_bytes, text_fault
 from deltaplane.ledger.pruning import pruning_columns_of
 from deltaplane.ledger.ratify import Totals, decompress, write_files
-from deltaplane.ledger.stores.base import Session
-from deltaplane.log.actions import AddFile
+from deltaplane.ledger.stores.base import MayNotWrite, Session
+from deltaplane.log.actions import AddFile, Metadata
 from deltaplane.log.order_keys import INT64_MAX
+from deltaplane.log.properties import checkpoint_interval
 
-__all__ = ["complete_behind", "complete_table", "completed", "ensure_complete", "is_large", "may_be_bare"]
+__all__ = [
+    "Lacking",
+    "complete_behind",
+    "complete_table",
+    "completed",
+    "ensure_complete",
+    "is_large",
+    "may_be_bare",
+]
 
 LARGE = 10_000
 """From so many files on a version is ratified bare."""
@@ -34,17 +45,47 @@ _PATIENCE_SECONDS = 60.0
 _GLANCE_SECONDS = 0.1
 
 
+@dataclass(frozen=True)
+class Lacking:
+    """A table whose newest version may lack the rows of its files.
+
+    Attributes:
+        table: The table.
+        content: The bytes of that version, where they are at hand.
+        prepared: What it does, where that is at hand.
+    """
+
+    table: ManagedTable
+    content: bytes | None = field(default=None, repr=False)
+    prepared: Prepared | None = field(default=None, repr=False)
+
+
 def is_large(prepared: Prepared) -> bool:
     """Whether a version has very many files."""
     return len(prepared.files) >= LARGE
 
 
-def may_be_bare(prepared: Prepared, before: Totals) -> bool:
-    """Whether a version is large, and nothing can be found wrong with it when its rows are written."""
-    if not is_large(prepared):
+def may_be_bare(prepared: Prepared, head: Head, version: int) -> bool:
+    """Whether the rows of a version may follow it.
+
+    It must be large, nothing may be found wrong with it when its rows are written, and no checkpoint be due
+    with it, which takes the rows.
+    """
+    if not is_large(prepared) or _checkpoint_is_due(prepared, head, version):
         return False
-    coming = sum(action.size for action, _ in prepared.files if type(action) is AddFile)
-    return before.size_bytes + coming <= INT64_MAX
+    adds = [action for action, _ in prepared.files if type(action) is AddFile]
+    texts_fit = all(_fits(action.stats) and _fits(action.clustering_provider) for action in adds)
+    return texts_fit and head.totals.size_bytes + sum(action.size for action in adds) <= INT64_MAX
+
+
+def _checkpoint_is_due(prepared: Prepared, head: Head, version: int) -> bool:
+    metadata = next((a for a in prepared.actions if isinstance(a, Metadata)), head.metadata)
+    return version > 0 and metadata is not None and version % checkpoint_interval(metadata) == 0
+
+
+def _fits(text: str | None) -> bool:
+    """Whether every database can keep a text that the writer may fill as it likes."""
+    return text is None or (text.isascii() and "\0" not in text) or text_fault(text) is None
 
 
 def completed(session: Session, head: Head) -> Head:
@@ -57,30 +98,34 @@ def completed(session: Session, head: Head) -> Head:
     return read_head(session, ManagedTable.from_row(row))
 
 
-def complete_table(ctx: Context, table_id: int, known: tuple[int, Prepared] | None = None) -> bool:
+def complete_table(ctx: Context, lacking: Lacking) -> bool:
     """Write the rows that the newest version of a table lacks, in a transaction of its own.
 
     What it writes may be lost in a power failure: it can be found out again.
 
-    Args:
-        ctx: The ledger.
-        table_id: Which table.
-        known: A version and what it does, where that is at hand.
-
     Returns:
         Whether there were any.
     """
+    table_id = lacking.table.table_id
     with without_collections(), ctx.store.relaxed() as session:
         locked = session.rows("lock_tables", keys=session.keys([table_id]))
         bare = session.row("bare_head", table_id=table_id)
         if not locked or bare is None:
             return False
         table = ManagedTable.from_row(locked[0])
-        # If somebody else was faster and went on, what is bare now is another version.
-        _complete(session, table, known[1] if known and known[0] == table.head_version else None)
+        _complete(session, table, _known(session, table, lacking))
         telemetry.step("complete.rows_written", table=table.label, version=table.head_version)
     telemetry.step("complete.done", table=table.label, version=table.head_version)
     return True
+
+
+def _known(session: Session, table: ManagedTable, lacking: Lacking) -> Prepared | None:
+    """What the version does, if it is the one that is at hand: somebody else may have gone on meanwhile."""
+    if lacking.content is None:
+        return None
+    told = session.rows("commit_hashes", table_id=table.table_id, first=table.head_version)
+    same = [row[1] for row in told] == [hashlib.sha256(lacking.content).hexdigest()]
+    return lacking.prepared if same else None
 
 
 def _complete(session: Session, table: ManagedTable, prepared: Prepared | None) -> None:
@@ -106,27 +151,36 @@ def _complete(session: Session, table: ManagedTable, prepared: Prepared | None) 
     write_files(session, table, number, prepared, before, columns, None, sums_and_ids)
 
 
-def complete_behind(
-    ctx: Context, table: ManagedTable, version: int, prepared: Prepared, then: Callable[[], object]
-) -> None:
-    """Write the rows that a version lacks, and do what waits for them, while whoever committed it goes on.
+def complete_behind(ctx: Context, bare: Sequence[Lacking]) -> None:
+    """Write the rows that versions lack, while whoever committed them goes on.
 
     Should it fail, whoever needs the rows next writes them.
     """
 
     def work() -> None:
-        try:
-            complete_table(ctx, table.table_id, (version, prepared))
-            then()
-        except DeltaplaneError as error:
-            telemetry.LOGGER.warning(
-                "%s: the rows of version %d are still to be written: %s", table.label, version, error
-            )
-        except Exception:
-            telemetry.LOGGER.exception("%s: the rows of version %d failed", table.label, version)
+        for lacking in bare:
+            try:
+                _completed_patiently(ctx, lacking)
+            except Exception as error:
+                _still_lacking(lacking, error)
 
-    # Not a daemon: at the end of the process the transaction is finished, and not cut off.
-    ctx.start_behind(threading.Thread(target=work, name=f"deltaplane rows of {table.label}"))
+    try:
+        # Not a daemon: at the end of the process the transaction is finished, and not cut off.
+        ctx.start_behind(threading.Thread(target=work, name="deltaplane rows"))
+    except Exception as error:
+        # The process ends, or may have no more threads. The commit holds all the same.
+        for lacking in bare:
+            _still_lacking(lacking, error)
+
+
+def _completed_patiently(ctx: Context, lacking: Lacking) -> bool:
+    what = f"Writing the rows of {lacking.table.label}"
+    return ctx.repeated(lambda: complete_table(ctx, lacking), what)
+
+
+def _still_lacking(lacking: Lacking, error: Exception) -> None:
+    label = lacking.table.label
+    telemetry.LOGGER.warning("%s: the rows of its newest version are still to be written: %s", label, error)
 
 
 def ensure_complete(ctx: Context, table: ManagedTable, version: int) -> None:
@@ -138,10 +192,8 @@ def ensure_complete(ctx: Context, table: ManagedTable, version: int) -> None:
     if not _is_bare(ctx, table, version):
         return
     try:
-        ctx.repeated(lambda: complete_table(ctx, table.table_id), f"Writing the rows of {table.label}")
-    except LedgerUnavailable:
-        raise
-    except LedgerError as error:
+        _completed_patiently(ctx, Lacking(table))
+    except MayNotWrite as error:
         _wait(ctx, table, version, error)
 
 

@@ -64,6 +64,7 @@ class Context:
     clock: Callable[[], int] = now_ms
     _storages: dict[str, Storage] = field(default_factory=dict)
     _behind: list[threading.Thread] = field(default_factory=list, repr=False)
+    _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def origin(self) -> str:
@@ -78,8 +79,9 @@ class Context:
 
     def start_behind(self, thread: threading.Thread) -> None:
         """Start work that nobody waits for, except for `close`."""
-        self._behind[:] = [*(earlier for earlier in self._behind if earlier.is_alive()), thread]
-        thread.start()
+        with self._guard:
+            thread.start()
+            self._behind[:] = [*(earlier for earlier in self._behind if earlier.is_alive()), thread]
 
     def close(self) -> None:
         """Finish what is under way, and give back the database's connections."""

@@ -47,14 +47,12 @@ class Publication:
         upto: The newest version that is to appear.
         known: The contents that are at hand, by version; the others are read from the ledger.
         metadata: The table's properties at that version, where they are at hand.
-        bare: The rows of its files are not in the ledger yet.
     """
 
     table: ManagedTable
     upto: int
     known: Mapping[int, bytes] = field(default_factory=dict, repr=False)
     metadata: Metadata | None = None
-    bare: bool = False
 
     @property
     def first(self) -> int:
@@ -105,9 +103,6 @@ def publish_all(ctx: Context, publications: Sequence[Publication]) -> dict[str, 
             _record_failure(ctx, publication.table, version, failure)
     _mark(ctx, [publication for publication in written if publication.upto >= publication.first])
     for publication in written:
-        if publication.bare:
-            # A checkpoint takes the rows, and is written behind them.
-            continue
         checkpoint_if_due(ctx, publication.table, publication.upto, publication.metadata)
     return failures
 

@@ -297,7 +297,7 @@ def records_of(stats: str | None) -> int | None:
         return None
     try:
         count = json.loads(stats).get("numRecords")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         # Statistics may be junk: Delta does not check them either, and the file stays readable.
         return None
     return count if type(count) is int and 0 <= count < 2**63 else None

@@ -15,7 +15,7 @@ from deltaplane import telemetry
 from deltaplane.errors import DeltaplaneError, TableFrozen, TableNotManaged
 from deltaplane.ledger.alerts import Alert, Notifier, Thresholds, find_alerts, unreachable
 from deltaplane.ledger.checkpointing import checkpoint_if_due
-from deltaplane.ledger.completing import complete_table
+from deltaplane.ledger.completing import Lacking, complete_table
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import sweep_creations
 from deltaplane.ledger.foreign import notice_foreign_commits
@@ -206,16 +206,16 @@ def _under_lease(work: _Work, ctx: Context, force: bool, grace: Grace) -> None:
             return
         # First, because it may be what frees the space that publication needs.
         work.attempt(_sweep, ctx, grace)
+        work.attempt(_complete, ctx)
         if work.table.state == "frozen":
             work.outcome, work.frozen = "frozen", work.table.frozen_reason
             return
-        work.attempt(_complete, ctx)
         work.attempt(_bring_up, ctx, force)
 
 
 def _complete(work: _Work, ctx: Context) -> None:
     """The rows of a large version whose committer died behind it."""
-    work.completed = complete_table(ctx, work.table.table_id)
+    work.completed = complete_table(ctx, Lacking(work.table))
 
 
 def _sweep(work: _Work, ctx: Context, grace: Grace) -> None:

@@ -14,9 +14,18 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from deltaplane.errors import LedgerUnavailable
+from deltaplane.errors import LedgerError, LedgerUnavailable
 
-__all__ = ["ConnectionLost", "NewRows", "Question", "Row", "Session", "Store", "WriteContention"]
+__all__ = [
+    "ConnectionLost",
+    "MayNotWrite",
+    "NewRows",
+    "Question",
+    "Row",
+    "Session",
+    "Store",
+    "WriteContention",
+]
 
 Row = tuple[Any, ...]
 Question = tuple[str, Mapping[str, Any]]
@@ -42,6 +51,10 @@ class ConnectionLost(LedgerUnavailable):
 
 class WriteContention(LedgerUnavailable):
     """The database rolled the transaction back in favour of another. It may be repeated as it is."""
+
+
+class MayNotWrite(LedgerError):
+    """The user lacks the right, or the server is a copy that takes no writes."""
 
 
 class Session(Protocol):

@@ -143,17 +143,24 @@ class DuckdbStore:
         return f"DuckdbStore({self._path!r})"
 
     def _cursor(self) -> duckdb.DuckDBPyConnection:
+        self._check_process()
         with self._writer:
             if self._root is None:
                 self._root = self._open()
                 self._opened_in = os.getpid()
-            if self._opened_in != os.getpid():
-                raise LedgerUnavailable(
-                    f"{self._path}: this process was forked from the one that has the ledger open, and "
-                    f"DuckDB serves one process at a time: what it wrote would be lost. Nothing was "
-                    f"changed. Keep the ledger on SQLite or PostgreSQL, which serve many."
-                )
             return self._root.cursor()
+
+    def _is_forked(self) -> bool:
+        return self._root is not None and self._opened_in != os.getpid()
+
+    def _check_process(self) -> None:
+        """Before the lock is taken: a thread that the fork has left behind may have held it."""
+        if self._is_forked():
+            raise LedgerUnavailable(
+                f"{self._path}: this process was forked from the one that has the ledger open, and DuckDB "
+                f"serves one process at a time: what it wrote would be lost. Nothing was changed. Keep the "
+                f"ledger on SQLite or PostgreSQL, which serve many."
+            )
 
     def _open(self) -> duckdb.DuckDBPyConnection:
         try:
@@ -201,6 +208,7 @@ class DuckdbStore:
 
     @contextmanager
     def writing(self) -> Iterator[_DuckdbSession]:
+        self._check_process()
         with self._writer, self._session() as session:
             yield session
 
@@ -250,6 +258,9 @@ class DuckdbStore:
         return {"at_least": at_least, "at_most": at_most}
 
     def close(self) -> None:
+        if self._is_forked():
+            # It is the other process's.
+            return
         with self._writer:
             if self._root is not None:
                 self._root.close()

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from deltaplane.errors import ConfigError, LedgerError, LedgerUnavailable
 from deltaplane.ledger.queries import Queries, load_queries
-from deltaplane.ledger.stores.base import ConnectionLost, NewRows, Question, Row, WriteContention
+from deltaplane.ledger.stores.base import ConnectionLost, MayNotWrite, NewRows, Question, Row, WriteContention
 from deltaplane.ledger.uri import LedgerUri
 
 __all__ = ["PostgresStore"]
@@ -266,7 +266,7 @@ class PostgresStore:
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
                 raise self._denied(error, role) from error
             if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-                raise LedgerError(
+                raise MayNotWrite(
                     f"{self._shown}: the database takes no writes: {_first_line(error)}. Nothing was "
                     f"changed. Connect to the primary server, with a user that may write."
                 ) from error
@@ -297,7 +297,7 @@ class PostgresStore:
         text = _first_line(error)
         if "schema_versions" in text or "must be owner" in text or "for schema" in text:
             role = _OWNER
-        return LedgerError(
+        return MayNotWrite(
             f"{self._shown}: the user may not do that: {text}. Nothing was changed. It takes the role "
             f"{role}: ask whoever runs the database to grant it."
         )

@@ -2,8 +2,12 @@ package deltaplane;
 
 import io.delta.storage.CloseableIterator;
 import io.delta.storage.LogStore;
+import java.io.BufferedWriter;
 import java.io.FileNotFoundException;
 import java.io.IOException;
+import java.io.OutputStream;
+import java.io.OutputStreamWriter;
+import java.io.Writer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
@@ -274,12 +278,19 @@ public class LedgerLogStore extends LogStore {
 
   private static String commit(Port asked, Path path, Iterator actions, String view) throws IOException {
     StringBuilder lines = new StringBuilder();
-    while (actions.hasNext()) lines.append((String) actions.next()).append('\n');
+    while (actions.hasNext() && lines.length() < LONG_TEXT) lines.append((String) actions.next()).append('\n');
     if (lines.length() < LONG_TEXT)
       return check(asked.commit(path.toString(), lines.toString(), null, view, query()));
     java.nio.file.Path file = Files.createTempFile("deltaplane", ".json", new java.nio.file.attribute.FileAttribute[0]);
     try {
-      Files.write(file, lines.toString().getBytes(StandardCharsets.UTF_8), new java.nio.file.OpenOption[0]);
+      OutputStream sink = Files.newOutputStream(file, new java.nio.file.OpenOption[0]);
+      Writer writer = new BufferedWriter(new OutputStreamWriter(sink, StandardCharsets.UTF_8), 1 << 16);
+      try {
+        writer.write(lines.toString());
+        while (actions.hasNext()) writer.append((String) actions.next()).append('\n');
+      } finally {
+        writer.close();
+      }
       return check(asked.commit(path.toString(), null, file.toString(), view, query()));
     } finally {
       Files.deleteIfExists(file);
