@@ -438,6 +438,7 @@ def test_reconcile_in_json_is_the_whole_report(run: Run, ledger: Ledger, project
             "checkpoint": None,
             "removed": [],
             "error": None,
+            "completed": False,
         }
     ]
     assert (ran.json["alerts"], ran.json["status"]["versions_behind"]) == ([], 0)

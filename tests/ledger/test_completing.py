@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltaplane import telemetry
+from deltaplane.cli.ledger_output import round_text
 from deltaplane.errors import LedgerError, LedgerSchemaError, LedgerUnavailable
 from deltaplane.ledger import Ledger, completing, connect, snapshot
 from deltaplane.ledger.commit import NewTable, Request
@@ -29,6 +30,7 @@ from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.placing import Staged
 from deltaplane.ledger.prepare import prepare_actions, prepare_bytes
 from deltaplane.ledger.ratify import decompress
+from deltaplane.ledger.reconcile import ReconcileReport
 from deltaplane.log.jsonlines import action_from_dict, write_commit
 from ledger.conftest import SCHEMA, add, remove
 from ledger.test_roles import World, world  # noqa: F401 - a fixture
@@ -217,7 +219,9 @@ def test_moments_and_read_points_know_it(ledger: Ledger, table: str, nobody_comp
 
 def test_the_reconciler_writes_the_rows(ledger: Ledger, table: str, nobody_completes: None) -> None:
     commit(ledger, table, remove(0), add(2), add(3))
-    assert [report.outcome for report in ledger.reconcile().tables] == ["done"]
+    done = ledger.reconcile().tables
+    assert [(report.outcome, report.completed) for report in done] == [("done", True)]
+    assert "the rows of a large commit written" in (round_text(ReconcileReport(done, ledger.status())) or "")
     assert not is_bare(ledger, table)
     assert [report.outcome for report in ledger.reconcile().tables] == ["clean"]
     assert_whole(ledger, table, 1, 2, 3)

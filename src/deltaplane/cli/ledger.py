@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,6 +29,9 @@ from deltaplane.cli.ledger_output import (
 )
 from deltaplane.cli.output import EXIT_CLEAN, EXIT_PENDING, Output, OutputFormat
 from deltaplane.config import load_config
+
+if TYPE_CHECKING:
+    from deltaplane.ledger.verify import Verification
 
 __all__ = ["ledger_app"]
 
@@ -273,13 +276,17 @@ def verify(
             out.progress(f"comparing {name}")
             found.append(opened.verify(name, version, every=every))
     for each in found:
-        out.text(_verified(each.location, each.checked_commits, len(each.checked_versions), each.differences))
+        out.text(_verified(each))
     out.json({"ok": all(each.ok for each in found), "tables": [{**asdict(e), "ok": e.ok} for e in found]})
     raise typer.Exit(EXIT_CLEAN if all(each.ok for each in found) else EXIT_PENDING)
 
 
-def _verified(location: str, commits: int, versions: int, differences: tuple[str, ...]) -> str:
-    compared = f"{counted(commits, 'commit')} and the state at {counted(versions, 'version')} compared"
+def _verified(found: Verification) -> str:
+    location, differences = found.location, found.differences
+    versions = counted(len(found.checked_versions), "version")
+    compared = f"{counted(found.checked_commits, 'commit')} and the state at {versions} compared"
+    if found.pending:
+        compared += f", {counted(found.pending, 'version')} not published yet"
     if not differences:
         return f"{location}: ledger and log are equal ({compared})."
     lines = [f"{location}: {counted(len(differences), 'difference')} ({compared}).", *_marked(differences)]

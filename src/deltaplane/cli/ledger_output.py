@@ -162,6 +162,7 @@ def _table_line(table: TableReport) -> str:
     done = [
         f"{counted(table.published, 'version')} published" if table.published else "",
         f"{counted(table.imported, 'foreign commit')} imported" if table.imported else "",
+        "the rows of a large commit written" if table.completed else "",
         f"checkpoint of version {table.checkpoint} written" if table.checkpoint is not None else "",
         f"{counted(len(table.removed), 'leftover')} removed" if table.removed else "",
     ]

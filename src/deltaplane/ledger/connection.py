@@ -328,7 +328,8 @@ class Ledger:
         """The version of every managed table at one moment: now, or any time in the past.
 
         A group of commits counts as a whole. The point is a small value: store it, send it, read at it with
-        `deltaplane.reading_at`, or hand its versions to another engine's VERSION AS OF.
+        `deltaplane.reading_at`, or hand its versions to another engine's VERSION AS OF. What was ratified a
+        moment ago and is not published yet is published for it.
 
         Args:
             at: The moment; left out, now.

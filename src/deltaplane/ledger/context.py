@@ -147,11 +147,19 @@ class Context:
         found = self.find(table)
         if found is None or found.state == "adopting":
             started = " (its adoption is not finished)" if found else ""
+            alike = "" if found else self._alike(self.reference(table))
             raise TableNotManaged(
-                f"{table}: the ledger does not manage this table{started}. Bring it in with: deltaplane "
-                f"ledger adopt {table}, or see what there is with: deltaplane ledger tables"
+                f"{table}: the ledger does not manage this table{started}.{alike} Bring it in with: "
+                f"deltaplane ledger adopt {table}, or see what there is with: deltaplane ledger tables"
             )
         return found
+
+    def _alike(self, wanted: str) -> str:
+        """A question whether a table in some namespace is meant, or nothing."""
+        with self.store.glance() as session:
+            names = [row[0] for row in session.rows("table_names")]
+        meant = [name for name in names if name.lower().rpartition(".")[2] == wanted.lower()]
+        return f" Is {' or '.join(meant[:3])} meant?" if meant else ""
 
     def by_id(self, table_id: int) -> ManagedTable:
         """The table's row as it is now."""

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from deltaplane.errors import ConfigError, VersionNotFound
+from deltaplane import telemetry
+from deltaplane.errors import ConfigError, DeltaplaneError, VersionNotFound
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.model import ManagedTable
+from deltaplane.ledger.publish import publish_pending
 from deltaplane.ledger.stores.base import Session
 from deltaplane.ledger.times import clock_text, to_ms
 
@@ -70,7 +72,8 @@ class ReadPoint:
 def read_point(ctx: Context, at: Any | None = None) -> ReadPoint:
     """The version of every managed table now, or at a moment in the past.
 
-    A group of commits counts as a whole: a point never lies between two of them.
+    A group of commits counts as a whole: a point never lies between two of them. What is not published yet of
+    it is published, so that every engine can read there.
 
     Raises:
         VersionNotFound: The moment lies in the future, or before any table.
@@ -96,7 +99,18 @@ def read_point(ctx: Context, at: Any | None = None) -> ReadPoint:
     located = {
         managed[n].location: version for n, version in versions.items() if n in managed and version >= 0
     }
+    for table in managed.values():
+        if table.state == "managed" and table.published_version < located.get(table.location, -1):
+            _publish(ctx, table)
     return ReadPoint(moment, located)
+
+
+def _publish(ctx: Context, table: ManagedTable) -> None:
+    try:
+        publish_pending(ctx, table)
+    except (DeltaplaneError, OSError) as error:
+        # Spark on this ledger reads there all the same, or says why it cannot.
+        telemetry.LOGGER.warning("%s: publication is delayed: %s", table.label, error)
 
 
 def _at(session: Session, moment: int) -> dict[int, int]:

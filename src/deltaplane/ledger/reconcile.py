@@ -57,6 +57,7 @@ class TableReport:
             meanwhile) or failed.
         published: How many versions were published.
         imported: How many commits of outside writers were imported.
+        completed: Whether the rows of a large commit were written, whose process died behind it.
         checkpoint: The version of the checkpoint that was written.
         removed: Leftovers that were removed.
         error: Why it failed, or why it is frozen.
@@ -70,6 +71,7 @@ class TableReport:
     checkpoint: int | None = None
     removed: tuple[str, ...] = ()
     error: str | None = None
+    completed: bool = False
 
     @property
     def label(self) -> str:
@@ -155,6 +157,7 @@ class _Work:
             self.checkpoint,
             self.removed,
             error,
+            self.completed,
         )
 
 

@@ -39,12 +39,15 @@ class Verification:
         checked_versions: The versions whose whole state was compared.
         checked_commits: How many commits were compared byte for byte.
         differences: One sentence for each difference.
+        pending: How many versions are ratified and not published yet. That is no difference: whoever comes
+            next publishes them.
     """
 
     location: str
     checked_versions: tuple[int, ...]
     checked_commits: int
     differences: tuple[str, ...]
+    pending: int = 0
 
     @property
     def ok(self) -> bool:
@@ -85,7 +88,8 @@ def verify_table(ctx: Context, table: ManagedTable, version: int | None, every: 
             found += _state_differences(ctx, storage, table, number, listing)
         if table.state == "frozen":
             found.append(f"the table is frozen: {table.frozen_reason}")
-    return Verification(table.location, tuple(versions), commits, tuple(found))
+    pending = table.head_version - table.published_version
+    return Verification(table.location, tuple(versions), commits, tuple(found), pending)
 
 
 def _versions(table: ManagedTable, listing: LogListing, version: int | None, every: bool) -> list[int]:

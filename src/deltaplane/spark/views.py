@@ -148,7 +148,10 @@ class TransactionView(View):
         super().check_alive(query)
         self.check_time()
         if self.doomed == _LATE:
-            raise TransactionEnded(f"{self.label} took longer than its timeout allows. Nothing was written.")
+            raise TransactionEnded(
+                f"{self.label} took longer than its timeout allows, and is rolled back. Nothing was written. "
+                f"Run it again, with a longer timeout if it needs one."
+            )
 
     def check_time(self) -> None:
         """Doom a transaction that has lasted longer than its timeout allows."""
