@@ -7,7 +7,7 @@ from typing import Any
 
 from deltaplane.ledger.head import Head
 from deltaplane.ledger.prepare import Prepared
-from deltaplane.log.actions import Action, CommitInfo, Metadata, Protocol
+from deltaplane.log.actions import Action, CommitInfo, Metadata
 from deltaplane.log.in_commit_time import with_enablement
 from deltaplane.log.jsonlines import write_commit
 from deltaplane.log.properties import in_commit_timestamps_enabled, row_tracking_supported
@@ -59,8 +59,8 @@ def authored_bytes(
 
 
 def _keeps_time(prepared: Prepared, head: Head) -> bool:
-    metadata = next((a for a in prepared.actions if isinstance(a, Metadata)), head.metadata)
-    protocol = next((a for a in prepared.actions if isinstance(a, Protocol)), head.protocol)
+    metadata = prepared.metadata or head.metadata
+    protocol = prepared.protocol or head.protocol
     return metadata is not None and protocol is not None and in_commit_timestamps_enabled(protocol, metadata)
 
 

@@ -25,7 +25,7 @@ from deltaplane.ledger.prepare import Prepared, prepare_bytes, text_fault
 from deltaplane.ledger.pruning import pruning_columns_of
 from deltaplane.ledger.ratify import Totals, decompress, write_files
 from deltaplane.ledger.stores.base import MayNotWrite, Session
-from deltaplane.log.actions import AddFile, Metadata
+from deltaplane.log.actions import AddFile
 from deltaplane.log.order_keys import INT64_MAX
 from deltaplane.log.properties import checkpoint_interval
 
@@ -79,7 +79,7 @@ def may_be_bare(prepared: Prepared, head: Head, version: int) -> bool:
 
 
 def _checkpoint_is_due(prepared: Prepared, head: Head, version: int) -> bool:
-    metadata = next((a for a in prepared.actions if isinstance(a, Metadata)), head.metadata)
+    metadata = prepared.metadata or head.metadata
     return version > 0 and metadata is not None and version % checkpoint_interval(metadata) == 0
 
 

@@ -67,7 +67,7 @@ class Head:
 
     def indexing(self, session: Session, version: Version) -> Head:
         """The head with the columns that a version brings indexed: its own files may hold them already."""
-        metadata = next((a for a in version.prepared.actions if isinstance(a, Metadata)), None)
+        metadata = version.prepared.metadata
         if metadata is None:
             return self
         columns = self.columns.extended(session, self.table.table_id, version.number, metadata)
@@ -75,8 +75,8 @@ class Head:
 
     def after(self, version: Version, totals: Totals | None, next_file_id: int) -> Head:
         """The head once a version has been written; without sums, bare."""
-        metadata = next((a for a in version.prepared.actions if isinstance(a, Metadata)), self.metadata)
-        protocol = next((a for a in version.prepared.actions if isinstance(a, Protocol)), self.protocol)
+        metadata = version.prepared.metadata or self.metadata
+        protocol = version.prepared.protocol or self.protocol
         table = replace(self.table, head_version=version.number, next_file_id=next_file_id)
         return Head(
             table, totals or Totals(), version.timestamp, metadata, protocol, self.columns, totals is None

@@ -68,6 +68,21 @@ class Prepared:
     facts: Facts
     blind_append: bool
 
+    @cached_property
+    def metadata(self) -> Metadata | None:
+        """The definition that it brings."""
+        # There may be hundreds of thousands of actions, and hardly ever one of these.
+        if not self.facts.metadata:
+            return None
+        return next((action for action in self.actions if isinstance(action, Metadata)), None)
+
+    @cached_property
+    def protocol(self) -> Protocol | None:
+        """The protocol that it brings."""
+        if not self.facts.protocol:
+            return None
+        return next((action for action in self.actions if isinstance(action, Protocol)), None)
+
     @property
     def info(self) -> Mapping[str, Any]:
         """What the writer says about the commit."""
@@ -389,12 +404,14 @@ def _prepared(actions: tuple[Action, ...], content: bytes | None) -> Prepared:
         apps=tuple(a.app_id for a in others if isinstance(a, SetTransaction)),
         domains=tuple(a.domain for a in others if isinstance(a, DomainMetadata)),
     )
-    return Prepared(actions, content, facts, _is_blind(actions))
+    return Prepared(actions, content, facts, _is_blind(actions, facts))
 
 
-def _is_blind(actions: tuple[Action, ...]) -> bool:
+def _is_blind(actions: tuple[Action, ...], facts: Facts) -> bool:
+    if facts.removes or not facts.adds:
+        return False
     told = next((a.content.get("isBlindAppend") for a in actions if isinstance(a, CommitInfo)), None)
-    if told is False or not any(isinstance(a, AddFile) for a in actions):
+    if told is False:
         return False
     # Delta calls an append blind that also changes the schema; such a commit cannot be moved all the same.
     return all(

@@ -46,8 +46,8 @@ def check_commit(active: ActiveFiles, table: ManagedTable, prepared: Prepared, h
         UnsafePath: A file lies outside the table.
         UnsupportedTable: The table has a feature that this version cannot write.
     """
-    metadata = next((a for a in prepared.actions if isinstance(a, Metadata)), head.metadata)
-    protocol = next((a for a in prepared.actions if isinstance(a, Protocol)), head.protocol)
+    metadata = prepared.metadata or head.metadata
+    protocol = prepared.protocol or head.protocol
     if metadata is None or protocol is None:
         raise CommitRefused(
             f"{table.label}: the first commit of a table needs a protocol and a metaData action. Nothing "
