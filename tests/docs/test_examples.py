@@ -40,8 +40,6 @@ from postgres_server import PostgresServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 UPDATE = bool(os.environ.get("DELTAPLANE_UPDATE_DOCS"))
@@ -225,6 +223,7 @@ def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(block.runs for block in blocks_of(page))], ids=page_name
 )
@@ -248,6 +247,7 @@ def test_the_examples_of_a_page_run_and_print_what_it_says(page: Path, story: St
     ]
 
 
+@pytest.mark.spark
 def test_the_transaction_of_the_readme_runs_on_postgresql(story: Story) -> None:
     blocks = blocks_of(ROOT / "README.md")
     at = next(n for n, block in enumerate(blocks) if "dp.transaction(" in block.text)
@@ -264,6 +264,7 @@ def test_the_transaction_of_the_readme_runs_on_postgresql(story: Story) -> None:
         server.stop()
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_an_example_file_plans_and_applies(example: Path, story: Story) -> None:
     """Each declares a registry that the command can take; after applying it, nothing is left to do."""

@@ -29,11 +29,10 @@ from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.placing import Staged
 from deltaplane.ledger.prepare import prepare_actions, prepare_bytes
-from deltaplane.ledger.ratify import decompress
+from deltaplane.ledger.ratify import Version, decompress
 from deltaplane.ledger.reconcile import ReconcileReport
 from deltaplane.log.jsonlines import action_from_dict, write_commit
 from ledger.conftest import SCHEMA, add, remove
-from ledger.test_roles import World, world  # noqa: F401 - a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -310,7 +309,8 @@ def test_the_rows_of_a_version_that_was_replaced_are_not_written(
         row = session.row("content", table_id=number, version=2)
     assert row is not None
     content = decompress(row[0], row[1])
-    late = Lacking(ledger.context.table(table), content, prepare_bytes(content, table))
+    version = Version(2, prepare_bytes(content, table), content, 0, 0, "ledger")
+    late = Lacking(ledger.context.table(table), version)
     (Path(table) / commit_path(2)).unlink()
     (Path(table) / commit_path(1)).write_bytes(write_commit([action_from_dict(add(7))]))
     ledger.repair(table, keep="log", dry_run=False)
@@ -410,38 +410,6 @@ def test_an_older_schema_does_not_take_it(
     assert migrate(store, 6) == (7, 6)
     assert migrate(store) == (6, 7)
     assert_whole(ledger, table, 1, 2, 3)
-
-
-@pytest.fixture
-def reader(world: World, nobody_completes: None) -> Ledger:  # noqa: F811
-    with world.open("writer") as writer:
-        commit(writer, str(world.place), add(5), add(6), add(7))
-    return world.open("reader")
-
-
-def test_a_user_who_may_only_read_waits_for_the_rows(
-    world: World,  # noqa: F811
-    reader: Ledger,
-) -> None:
-    def later() -> None:
-        with world.open("reconciler") as reconciler:
-            reconciler.reconcile()
-
-    timer = threading.Timer(0.5, later)
-    timer.start()
-    found = numbers(reader.snapshot(str(world.place)).files())
-    timer.join()
-    assert found[-3:] == [5, 6, 7]
-
-
-def test_a_user_who_may_only_read_is_told_what_lacks(
-    world: World,  # noqa: F811
-    reader: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(completing, "_PATIENCE_SECONDS", 0.2)
-    with pytest.raises(LedgerError, match=r"rows of its files are not in the ledger yet.*reconcile"):
-        reader.snapshot(str(world.place))
 
 
 def test_a_failure_behind_a_commit_is_told_and_harms_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ import pytest
 
 from deltaplane import telemetry
 from deltaplane.errors import LedgerError, LedgerUnavailable
-from deltaplane.ledger import Ledger, connect
+from deltaplane.ledger import Ledger, completing, connect
+from deltaplane.ledger.context import Context
 from deltaplane.ledger.leases import lease
 from deltaplane.ledger.migrations import installed_version, migrate, newest_version
 from deltaplane.ledger.names import commit_path
@@ -131,6 +133,37 @@ def test_opening_and_reading_writes_nothing(world: World) -> None:
         ledger.history("orders")
     after = world.admin("SELECT relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables ORDER BY 1")
     assert after == before
+
+
+@pytest.fixture
+def reader(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    """A reader, behind a large commit whose process died before it wrote the rows of its files."""
+    monkeypatch.setattr(completing, "LARGE", 3)
+    monkeypatch.setattr(Context, "start_behind", lambda *_: None)
+    with world.open("writer") as writer, writer.transaction() as tx:
+        tx.commit("orders", [add(5), add(6), add(7)])
+    with world.open("reader") as ledger:
+        yield ledger
+
+
+def test_a_reader_waits_for_the_rows_of_a_large_commit(world: World, reader: Ledger) -> None:
+    def later() -> None:
+        with world.open("reconciler") as reconciler:
+            reconciler.reconcile()
+
+    timer = threading.Timer(0.5, later)
+    timer.start()
+    found = reader.snapshot("orders").files()
+    timer.join()
+    assert sorted(found["path"].to_pylist()) == [f"part-{n:05d}.parquet" for n in (5, 6, 7)]
+
+
+def test_a_reader_is_told_that_the_rows_of_a_large_commit_lack(
+    reader: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completing, "_PATIENCE_SECONDS", 0.2)
+    with pytest.raises(LedgerError, match=r"rows of its files are not in the ledger yet.*reconcile"):
+        reader.snapshot("orders")
 
 
 def changes(world: World) -> dict[str, Callable[[Ledger], object]]:

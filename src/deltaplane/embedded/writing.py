@@ -14,8 +14,8 @@ from deltaplane.embedded.parquet import write_files
 from deltaplane.embedded.writable import check_embedded_writable
 from deltaplane.errors import CommitRefused, DeltaplaneError
 from deltaplane.ledger import Ledger, Snapshot, Transaction
+from deltaplane.ledger.file_rows import records_of
 from deltaplane.ledger.prepare import check_text
-from deltaplane.ledger.ratify import records_of
 from deltaplane.ledger.storage import Storage
 from deltaplane.log.actions import AddFile, CommitInfo, DeletionVector, RemoveFile
 from deltaplane.log.bounds import comparable_columns

@@ -10,6 +10,7 @@ from deltaplane import telemetry
 from deltaplane.errors import CorruptLog
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.erase import end_segment, erase_table
+from deltaplane.ledger.file_rows import Totals, write_base_files
 from deltaplane.ledger.head import Head, read_head
 from deltaplane.ledger.load import LOG_FOLDER, read_checkpoint
 from deltaplane.ledger.model import Facts, ManagedTable
@@ -17,14 +18,7 @@ from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.outside import OutsideFiles
 from deltaplane.ledger.prepare import Prepared, prepare_bytes
 from deltaplane.ledger.pruning import pruning_columns_of
-from deltaplane.ledger.ratify import (
-    Totals,
-    Version,
-    ratify,
-    write_base_files,
-    write_commit_row,
-    write_state,
-)
+from deltaplane.ledger.ratify import Version, ratify, write_commit_row, write_state
 from deltaplane.ledger.storage import Storage
 from deltaplane.ledger.stores.base import Session
 from deltaplane.log.actions import Action, AddFile, Metadata, Protocol, RemoveFile

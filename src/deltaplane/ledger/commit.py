@@ -27,13 +27,14 @@ from deltaplane.ledger.authoring import authored_bytes, fixed_reason
 from deltaplane.ledger.bulk import without_collections
 from deltaplane.ledger.completing import Lacking, complete_behind, completed, is_large, may_be_bare
 from deltaplane.ledger.context import Context
+from deltaplane.ledger.file_rows import known_question
 from deltaplane.ledger.foreign import notice_foreign_commits
 from deltaplane.ledger.head import Head, head_of, head_question
 from deltaplane.ledger.model import CommitResult, ManagedTable, Winner
 from deltaplane.ledger.placing import Lost, Staged, place
 from deltaplane.ledger.prepare import Prepared
 from deltaplane.ledger.publish import Publication, publish_all
-from deltaplane.ledger.ratify import Version, known_question, ratify, ratify_bare
+from deltaplane.ledger.ratify import Version, ratify, ratify_bare
 from deltaplane.ledger.rules import active_in, check_commit
 from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, Session
 
@@ -111,10 +112,7 @@ def commit(ctx: Context, request: Request) -> CommitResult:
         )
         telemetry.step("commit.ratified")
         result = _published(ctx, request, landed)
-        bare: list[Lacking] = []
-        for landing in landed.values():
-            if landing.head.bare:
-                bare.append(_lacking(landing))
+        bare = [landing.lacking() for landing in landed.values() if landing.head.bare]
         if bare:
             complete_behind(ctx, bare)
         return result
@@ -144,13 +142,12 @@ class Landing:
         contents = {version.number: version.content for version in self.written}
         return Publication(self.table, self.newest, contents, self.head.metadata)
 
+    def lacking(self) -> Lacking:
+        """The table, where the rows of its newest version are still to be written."""
+        return Lacking(self.table, self.written[-1] if self.written else None)
+
 
 Landed = dict[int, Landing]
-
-
-def _lacking(landing: Landing) -> Lacking:
-    newest = landing.written[-1] if landing.written else None
-    return Lacking(landing.table, newest.content if newest else None, newest.prepared if newest else None)
 
 
 def _ratified(ctx: Context, request: Request) -> Landed:

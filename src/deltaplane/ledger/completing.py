@@ -1,8 +1,8 @@
 """Large versions: ratified bare, with their bytes and what others must know; the rows of their files follow.
 
 The rows of a hundred thousand files take longer than everything else about a commit, and nobody needs them to
-read the log. So whoever commits waits for neither. They are written right behind it by the same process, or
-by whoever needs them first: the next commit to the table, a reader of the ledger, the reconciler. Only the
+read the log. So whoever commits does not wait for them. They are written right behind it by the same process,
+or by whoever needs them first: the next commit to the table, a reader of the ledger, the reconciler. Only the
 newest version of a table is ever bare.
 """
 
@@ -12,18 +12,19 @@ import hashlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from deltaplane import telemetry
 from deltaplane.errors import LedgerError
 from deltaplane.ledger.bulk import without_collections
 from deltaplane.ledger.context import Context
+from deltaplane.ledger.file_rows import Totals, write_files
 from deltaplane.ledger.head import Head, read_head
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import commit_path
 from deltaplane.ledger.prepare import Prepared, prepare_bytes, text_fault
 from deltaplane.ledger.pruning import pruning_columns_of
-from deltaplane.ledger.ratify import Totals, decompress, write_files
+from deltaplane.ledger.ratify import Version, decompress
 from deltaplane.ledger.stores.base import MayNotWrite, Session
 from deltaplane.log.actions import AddFile
 from deltaplane.log.order_keys import INT64_MAX
@@ -51,13 +52,11 @@ class Lacking:
 
     Attributes:
         table: The table.
-        content: The bytes of that version, where they are at hand.
-        prepared: What it does, where that is at hand.
+        newest: That version, where it is at hand.
     """
 
     table: ManagedTable
-    content: bytes | None = field(default=None, repr=False)
-    prepared: Prepared | None = field(default=None, repr=False)
+    newest: Version | None = None
 
 
 def is_large(prepared: Prepared) -> bool:
@@ -121,11 +120,11 @@ def complete_table(ctx: Context, lacking: Lacking) -> bool:
 
 def _known(session: Session, table: ManagedTable, lacking: Lacking) -> Prepared | None:
     """What the version does, if it is the one that is at hand: somebody else may have gone on meanwhile."""
-    if lacking.content is None:
+    if lacking.newest is None:
         return None
     told = session.rows("commit_hashes", table_id=table.table_id, first=table.head_version)
-    same = [row[1] for row in told] == [hashlib.sha256(lacking.content).hexdigest()]
-    return lacking.prepared if same else None
+    same = [row[1] for row in told] == [hashlib.sha256(lacking.newest.content).hexdigest()]
+    return lacking.newest.prepared if same else None
 
 
 def _complete(session: Session, table: ManagedTable, prepared: Prepared | None) -> None:
@@ -209,8 +208,8 @@ def _wait(ctx: Context, table: ManagedTable, version: int, denied: LedgerError) 
     while _is_bare(ctx, table, version):
         if time.monotonic() > deadline:
             raise LedgerError(
-                f"{table.label}: version {version} is committed and published, and the rows of its files "
-                f"are not in the ledger yet: whoever committed it has not finished, or died. Nothing was "
+                f"{table.label}: version {version} is committed, and the rows of its files are not in the "
+                f"ledger yet: whoever committed it has not finished, or died. Nothing was "
                 f"read. Read the table's log, or let somebody who may write run: deltaplane ledger "
                 f"reconcile"
             ) from denied

@@ -14,13 +14,13 @@ from deltaplane.ledger.authoring import authored_bytes, fixed_reason
 from deltaplane.ledger.checkpointing import expired_before, point_at, write_checkpoint_files
 from deltaplane.ledger.commit import Request, raise_conflict
 from deltaplane.ledger.context import Retries
+from deltaplane.ledger.file_rows import Totals
 from deltaplane.ledger.head import Head
 from deltaplane.ledger.load import FileVanished, load_state, read_commits
 from deltaplane.ledger.model import CommitResult, Winner
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Lost, Staged, place
 from deltaplane.ledger.prepare import Prepared, prepare_bytes
-from deltaplane.ledger.ratify import Totals
 from deltaplane.ledger.replayed import file_batches, replayed_snapshot, tombstone_batches
 from deltaplane.ledger.rules import check_commit
 from deltaplane.ledger.storage import Storage

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
+from deltaplane.ledger.file_rows import Totals
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.pruning import PruningColumns, parse_pruning_columns
-from deltaplane.ledger.ratify import Totals, Version
+from deltaplane.ledger.ratify import Version
 from deltaplane.ledger.stores.base import Question, Row, Session
 from deltaplane.log.actions import Metadata, Protocol
 from deltaplane.log.jsonlines import action_from_dict, parse_json

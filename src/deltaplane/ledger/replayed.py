@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from deltaplane.ledger.ratify import records_of
+from deltaplane.ledger.file_rows import records_of
 from deltaplane.ledger.snapshot import Predicate, Snapshot
 from deltaplane.ledger.wide import FILES_SCHEMA
 from deltaplane.log.actions import AddFile, DeletionVector, FileKey, Metadata, RemoveFile

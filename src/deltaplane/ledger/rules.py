@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 from deltaplane.errors import CommitRefused
 from deltaplane.ledger.definition import check_change, check_metadata, check_protocol
+from deltaplane.ledger.file_rows import vector_id
 from deltaplane.ledger.head import Head
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER
 from deltaplane.ledger.prepare import Prepared, short_key
-from deltaplane.ledger.ratify import vector_id
 from deltaplane.ledger.stores.base import Session
 from deltaplane.log.actions import AddCDCFile, AddFile, FileKey, Metadata, Protocol, RemoveFile
 from deltaplane.log.features import IMPLIED, check_writable, supports

@@ -40,7 +40,7 @@ class Verification:
         checked_commits: How many commits were compared byte for byte.
         differences: One sentence for each difference.
         pending: How many versions are ratified and not published yet. That is no difference: whoever comes
-            next publishes them.
+            next publishes them. None of a frozen table are: what becomes of its versions is yours to decide.
     """
 
     location: str
@@ -88,7 +88,7 @@ def verify_table(ctx: Context, table: ManagedTable, version: int | None, every: 
             found += _state_differences(ctx, storage, table, number, listing)
         if table.state == "frozen":
             found.append(f"the table is frozen: {table.frozen_reason}")
-    pending = table.head_version - table.published_version
+    pending = 0 if table.state == "frozen" else table.head_version - table.published_version
     return Verification(table.location, tuple(versions), commits, tuple(found), pending)
 
 
