@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import io
 import os
 import signal
@@ -108,6 +109,25 @@ def test_of_sixteen_writers_at_once_exactly_one_wins(storage: Storage, same: boo
     assert sorted(results) == [False] * 15 + [True]
     assert storage.read(COMMIT) == (b"0" if same else b"%d" % results.index(True))
     assert names(storage, "_delta_log") == ["00000000000000000000.json"]
+
+
+def test_bytes_that_were_brought_close_ahead_get_their_name_once(storage: Storage) -> None:
+    storage.put("_delta_log/other", b"")
+    data = b"x" * 100_000
+    with storage.ahead(COMMIT, data):
+        assert names(storage, "_delta_log") == ["other"]
+        assert storage.put_if_absent(COMMIT, data) is True
+        assert storage.put_if_absent(COMMIT, data) is False
+    assert storage.read(COMMIT) == data
+    assert names(storage, "_delta_log") == ["00000000000000000000.json", "other"]
+
+
+def test_bytes_that_were_brought_close_ahead_are_not_taken_for_others(storage: Storage) -> None:
+    storage.put("_delta_log/other", b"")
+    with storage.ahead(COMMIT, b"mine"):
+        assert storage.put_if_absent(COMMIT, b"theirs") is True
+        assert storage.put_if_absent(COMMIT, b"mine") is False
+    assert storage.read(COMMIT) == b"theirs"
 
 
 def test_put_replaces(storage: Storage) -> None:
@@ -353,6 +373,42 @@ def test_failing_disk_is_an_error_and_nothing_is_written(
         part in message for part in (f"{local.root}/{COMMIT}", os.strerror(code), "Nothing was written.")
     )
     assert os.listdir(f"{local.root}/_delta_log") == ["other"]
+
+
+def test_what_was_brought_close_ahead_in_vain_leaves_nothing(local: Storage) -> None:
+    local.put("_delta_log/other", b"")
+    with local.ahead(COMMIT, b"x"):
+        while not glob.glob(f"{local.root}/_delta_log/.*.tmp"):
+            time.sleep(0.001)
+    assert os.listdir(f"{local.root}/_delta_log") == ["other"]
+
+
+def test_nothing_is_brought_close_to_a_folder_that_is_not_there(local: Storage) -> None:
+    with local.ahead(COMMIT, b"x"):
+        pass
+    assert not os.path.exists(local.root)
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "open"])
+def test_disk_that_fails_ahead_is_tried_again_by_whoever_writes(
+    local: Storage, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    local.put("_delta_log/other", b"")
+    failed = threading.Event()
+
+    def fail(*_: Any) -> int:
+        failed.set()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with local.ahead(COMMIT, data := b"x"):
+            assert failed.wait(10)
+            with pytest.raises(StorageError, match=r"No space left on device\. Nothing was written"):
+                local.put_if_absent(COMMIT, data)
+    assert os.listdir(f"{local.root}/_delta_log") == ["other"]
+    with local.ahead(COMMIT, data):
+        assert local.put_if_absent(COMMIT, data) is True
 
 
 def test_folder_that_cannot_be_forced_is_told_apart_from_nothing_written(

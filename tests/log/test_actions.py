@@ -28,7 +28,7 @@ from deltaplane.log.jsonlines import action_from_dict, action_to_dict, parse_com
 
 # Half of a surrogate pair is possible in JSON, so it is possible here.
 texts = st.text(st.characters(exclude_categories=[]), max_size=12)
-integers = st.integers(-(2**70), 2**70)
+integers = st.integers(-(2**63), 2**63 - 1)
 fractions = st.decimals(allow_nan=False, allow_infinity=False, places=38) | st.just(Decimal("1E+400"))
 json_values = st.recursive(
     st.none() | st.booleans() | integers | fractions | texts,

@@ -92,10 +92,19 @@ def test_trailing_zeros_of_a_decimal_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1.0", 1), ("1e3", 1000), ('"7"', 7), ("100000000000000000000", 10**20)]
+    ("text", "size"), [("1.0", 1), ("1e3", 1000), ('"7"', 7), (str(2**63 - 1), 2**63 - 1)]
 )
 def test_whole_numbers_are_read_in_every_form_that_delta_takes(text: str, size: int) -> None:
     assert txn(f'{{"add":{{"path":"p","size":{text}}}}}') == [AddFile("p", size=size)]
+
+
+@pytest.mark.parametrize(
+    "text", ["9223372036854775808", "-9223372036854775809", "1e20", '"9223372036854775808"']
+)
+@pytest.mark.parametrize("action", ['{"add":{"path":"p","size":%s}}', '{"txn":{"appId":"a","version":%s}}'])
+def test_a_number_beyond_64_bits_is_read_by_nobody(action: str, text: str) -> None:
+    with pytest.raises(CorruptLog, match=r"^0\.json, line 1: (add\.size|txn\.version) is beyond 64 bits"):
+        txn(action % text)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from deltaplane.ledger.prepare import Prepared, prepare_bytes, text_fault
 from deltaplane.ledger.pruning import pruning_columns_of
 from deltaplane.ledger.ratify import Version, decompress
 from deltaplane.ledger.stores.base import MayNotWrite, Session
-from deltaplane.log.actions import AddFile
 from deltaplane.log.order_keys import INT64_MAX
 from deltaplane.log.properties import checkpoint_interval
 
@@ -44,6 +43,8 @@ LARGE = 10_000
 """From so many files on a version is ratified bare."""
 _PATIENCE_SECONDS = 60.0
 _GLANCE_SECONDS = 0.1
+_HEAD_START_SECONDS = 0.2
+"""Whoever committed has something to do right afterwards, and waits for it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Lacking:
 
 def is_large(prepared: Prepared) -> bool:
     """Whether a version has very many files."""
-    return len(prepared.files) >= LARGE
+    return prepared.facts.adds + prepared.facts.removes >= LARGE
 
 
 def may_be_bare(prepared: Prepared, head: Head, version: int) -> bool:
@@ -72,7 +73,7 @@ def may_be_bare(prepared: Prepared, head: Head, version: int) -> bool:
     """
     if not is_large(prepared) or _checkpoint_is_due(prepared, head, version):
         return False
-    adds = [action for action, _ in prepared.files if type(action) is AddFile]
+    adds = prepared.adds() if prepared.facts.adds else []
     texts_fit = all(_fits(action.stats) and _fits(action.clustering_provider) for action in adds)
     return texts_fit and head.totals.size_bytes + sum(action.size for action in adds) <= INT64_MAX
 
@@ -157,6 +158,7 @@ def complete_behind(ctx: Context, bare: Sequence[Lacking]) -> None:
     """
 
     def work() -> None:
+        ctx.wait_behind(_HEAD_START_SECONDS)
         for lacking in bare:
             try:
                 _completed_patiently(ctx, lacking)

@@ -64,6 +64,7 @@ class Context:
     clock: Callable[[], int] = now_ms
     _storages: dict[str, Storage] = field(default_factory=dict)
     _behind: list[threading.Thread] = field(default_factory=list, repr=False)
+    _closing: threading.Event = field(default_factory=threading.Event, repr=False)
     _guard: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
@@ -83,8 +84,13 @@ class Context:
             thread.start()
             self._behind[:] = [*(earlier for earlier in self._behind if earlier.is_alive()), thread]
 
+    def wait_behind(self, seconds: float) -> None:
+        """Let others go first; not while somebody waits in `close`."""
+        self._closing.wait(seconds)
+
     def close(self) -> None:
         """Finish what is under way, and give back the database's connections."""
+        self._closing.set()
         for thread in tuple(self._behind):
             thread.join()
         self.store.close()

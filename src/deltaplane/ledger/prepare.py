@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from deltaplane.errors import CommitRefused, CorruptLog
 from deltaplane.ledger.bulk import without_collections
+from deltaplane.ledger.many_files import FileAction, look_through
 from deltaplane.ledger.model import Facts
 from deltaplane.log.actions import (
     Action,
@@ -20,7 +21,6 @@ from deltaplane.log.actions import (
     AddFile,
     CheckpointMetadata,
     CommitInfo,
-    DeletionVector,
     DomainMetadata,
     FileKey,
     Metadata,
@@ -49,7 +49,7 @@ _DEEPEST = 100
 """Other readers of JSON give up a little below that."""
 
 
-_FileAction = tuple[AddFile | RemoveFile, FileKey]
+_FileAction = tuple[FileAction, FileKey]
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Prepared:
 
     @cached_property
     def files(self) -> tuple[_FileAction, ...]:
-        """The files that come or go, each with what identifies it."""
+        """The files that come or go, each with what identifies it; not found out before it is asked for."""
         # There may be hundreds of thousands, and isinstance takes longer.
         return tuple((a, file_key(a)) for a in self.actions if type(a) is AddFile or type(a) is RemoveFile)
 
@@ -148,58 +148,32 @@ def prepare_bytes(content: bytes, source: str) -> Prepared:
         CorruptLog: The bytes are not a commit.
     """
     with without_collections(len(content) > _MUCH):
-        actions, files = _last_words(parse_commit(content, source))
-        for action in actions:
-            fault = None if _is_plain_removal(action) else _value_fault(action)
+        actions = list(parse_commit(content, source))
+        files = [a for a in actions if type(a) is AddFile or type(a) is RemoveFile]
+        others = [a for a in actions if type(a) is not AddFile and type(a) is not RemoveFile]
+        found = look_through(files)
+        for action in others if found.plain else actions:
+            fault = _value_fault(action)
             if fault:
                 raise CorruptLog(source, f"{fault}. Nothing was taken in")
-        prepared = _prepared(actions, content)
-        # They are known already, and to find them out again takes a while.
-        prepared.__dict__["files"] = files
-        return prepared
+        kinds = [type(action) for action in others]
+        if not found.distinct or kinds.count(Metadata) > 1 or kinds.count(Protocol) > 1:
+            actions = _last_words(actions)
+        return _prepared(tuple(actions), content)
 
 
-def _last_words(actions: Iterable[Action]) -> tuple[tuple[Action, ...], tuple[_FileAction, ...]]:
+def _last_words(told: list[Action]) -> list[Action]:
     """Leave out what the same commit takes back: the last word on a file or on the table counts, as in Delta.
 
     The protocol forbids such commits, and there are some.
-
-    Returns:
-        The actions that count, and those of files once more, each with what identifies its file.
     """
-    told = list(actions)
     last: dict[object, int] = {}
-    files: list[_FileAction] = []
     for number, action in enumerate(told):
-        kind = type(action)
-        if kind is AddFile or kind is RemoveFile:
-            file = cast("AddFile | RemoveFile", action)
-            key = file_key(file)
-            last[key] = number
-            files.append((file, key))
-        elif kind is Metadata or kind is Protocol:
-            last[kind] = number
+        if isinstance(action, AddFile | RemoveFile):
+            last[file_key(action)] = number
         else:
-            last[number] = number
-    if len(last) == len(told):
-        return tuple(told), tuple(files)
-    numbers = sorted(last.values())
-    kept = {id(told[number]) for number in numbers}
-    return tuple(told[number] for number in numbers), tuple(file for file in files if id(file[0]) in kept)
-
-
-def _is_plain_removal(action: Action) -> bool:
-    """Whether a removal holds nothing unusual, told at a glance: there may be hundreds of thousands."""
-    return (
-        type(action) is RemoveFile
-        and action.path.isascii()
-        and "\0" not in action.path
-        and action.deletion_vector is None
-        and action.base_row_id is None
-        and action.default_row_commit_version is None
-        and INT64_MIN <= (action.deletion_timestamp or 0) <= INT64_MAX
-        and INT64_MIN <= (action.size or 0) <= INT64_MAX
-    )
+            last[type(action) if isinstance(action, Metadata | Protocol) else number] = number
+    return [told[number] for number in sorted(last.values())]
 
 
 def prepare_actions(actions: Iterable[Mapping[str, Any] | Action], label: str) -> Prepared:
@@ -346,29 +320,11 @@ def _inner_fault(
     return None
 
 
-def _long_names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(name for name, text in kind.__annotations__.items() if text.startswith("int"))
-
-
-_LONGS: dict[type[Any], tuple[str, ...]] = {
-    kind: _long_names(kind)
-    for kind in (AddFile, RemoveFile, AddCDCFile, Metadata, Protocol, SetTransaction, DeletionVector)
-}
-
-
-def _value_fault(action: Action | DeletionVector) -> str | None:
-    """What an action holds that no database can: a number beyond 64 bits, a path that is no text."""
-    if isinstance(action, (AddFile, RemoveFile, AddCDCFile)):
-        path = action.path
-        fault = None if path.isascii() and "\0" not in path else text_fault(path)
-        if fault:
-            return f"{action.kind}: path {fault}"
-    for name in _LONGS.get(type(action), ()):
-        value = getattr(action, name)
-        if value is not None and not INT64_MIN <= value <= INT64_MAX:
-            return f"{getattr(action, 'kind', 'deletionVector')}: {name} is beyond 64 bits"
-    if isinstance(action, AddFile | RemoveFile) and action.deletion_vector is not None:
-        return _value_fault(action.deletion_vector)
+def _value_fault(action: Action) -> str | None:
+    """What an action holds that no database can: a path that is no text, a time beyond 64 bits."""
+    if isinstance(action, AddFile | RemoveFile | AddCDCFile):
+        fault = text_fault(action.path)
+        return None if fault is None else f"{action.kind}: path {fault}"
     if isinstance(action, CommitInfo):
         stamp = action.content.get("inCommitTimestamp")
         if type(stamp) is int and not INT64_MIN <= stamp <= INT64_MAX:

@@ -69,6 +69,13 @@ class Storage(Protocol):
         """Write durably unless somebody has: True written, False the name is taken. Never partial."""
         ...
 
+    def ahead(self, path: str, data: bytes) -> AbstractContextManager[None]:
+        """A block in which the caller finds out whether it may `put_if_absent` just these bytes there.
+
+        Where that makes it faster, they are brought close to the name meanwhile. Nobody sees anything of it.
+        """
+        ...
+
     def put(self, path: str, data: bytes) -> None:
         """Write or replace, durably and at once."""
         ...

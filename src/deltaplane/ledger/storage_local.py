@@ -13,6 +13,7 @@ import stat
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class LocalStorage:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._ahead: dict[int, Future[str]] = {}
 
     def __repr__(self) -> str:
         return f"LocalStorage({self._root!r})"
@@ -84,7 +86,7 @@ class LocalStorage:
             # The winner may not have forced the folder to the disk yet, and our caller will rely on the name.
             _settle(folder, full)
             return False
-        temporary = _written(full, data)
+        temporary = self._written_ahead(data) or _written(full, data)
         try:
             with _failures("write", full):
                 created = _link(temporary, full, data)
@@ -92,6 +94,28 @@ class LocalStorage:
             _discard(temporary)
         _settle(folder, full)
         return created
+
+    @contextmanager
+    def ahead(self, path: str, data: bytes) -> Iterator[None]:
+        full = self._full(path)
+        with ThreadPoolExecutor(1, "deltaplane-file") as pool:
+            # A folder that is not there is for the one who may write to make.
+            if os.path.isdir(os.path.dirname(full)):
+                # There may be no thread to be had.
+                with suppress(RuntimeError):
+                    self._ahead[id(data)] = pool.submit(_written, full, data)
+            try:
+                yield
+            finally:
+                unused = self._written_ahead(data)
+                if unused:
+                    _discard(unused)
+
+    def _written_ahead(self, data: bytes) -> str | None:
+        """The temporary file that holds just these bytes, if there is one; it is the caller's then."""
+        under_way = self._ahead.pop(id(data), None)
+        # What went wrong goes wrong again for the one who has to write, and is told there.
+        return under_way.result() if under_way and under_way.exception() is None else None
 
     def put(self, path: str, data: bytes) -> None:
         full = self._full(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ __all__ = [
     "UnknownAction",
 ]
 
+Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A number of the log: none is read that Delta's 64 bits cannot hold."""
 Texts = Mapping[str, "str | None"]
 FileKey = tuple[str, str]
 """What identifies a logical file: its path as the log has it, and its deletion vector's id ('' for none)."""
@@ -48,9 +50,9 @@ class DeletionVector(_Told, frozen=True):
 
     storage_type: str
     path_or_inline_dv: str
-    size_in_bytes: int
-    cardinality: int
-    offset: int | None = None
+    size_in_bytes: Long
+    cardinality: Long
+    offset: Long | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict, name=_NO_KEY)
 
     @property
@@ -75,14 +77,14 @@ class AddFile(_Told, frozen=True):
     kind: ClassVar[str] = "add"
     path: str
     partition_values: Texts = msgspec.field(default_factory=dict)
-    size: int = 0
-    modification_time: int = 0
+    size: Long = 0
+    modification_time: Long = 0
     data_change: bool = True
     stats: str | None = None
     tags: Texts | None = None
     deletion_vector: DeletionVector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
     clustering_provider: str | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict, name=_NO_KEY)
 
@@ -97,16 +99,16 @@ class RemoveFile(_Told, frozen=True):
 
     kind: ClassVar[str] = "remove"
     path: str
-    deletion_timestamp: int | None = None
+    deletion_timestamp: Long | None = None
     data_change: bool = True
     extended_file_metadata: bool | None = None
     partition_values: Texts | None = None
-    size: int | None = None
+    size: Long | None = None
     stats: str | None = None
     tags: Texts | None = None
     deletion_vector: DeletionVector | None = None
-    base_row_id: int | None = None
-    default_row_commit_version: int | None = None
+    base_row_id: Long | None = None
+    default_row_commit_version: Long | None = None
     extra: Mapping[str, Any] = msgspec.field(default_factory=dict, name=_NO_KEY)
 
     @property
@@ -122,7 +124,7 @@ class AddCDCFile:
     kind: ClassVar[str] = "cdc"
     path: str
     partition_values: Texts = field(default_factory=dict)
-    size: int = 0
+    size: Long = 0
     data_change: bool = False
     tags: Texts | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -144,7 +146,7 @@ class Metadata:
     format: Format = field(default_factory=Format)
     partition_columns: tuple[str, ...] = ()
     configuration: Mapping[str, str] = field(default_factory=dict)
-    created_time: int | None = None
+    created_time: Long | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -153,8 +155,8 @@ class Protocol:
     """What a reader and a writer must be able to do."""
 
     kind: ClassVar[str] = "protocol"
-    min_reader_version: int
-    min_writer_version: int
+    min_reader_version: Long
+    min_writer_version: Long
     reader_features: tuple[str, ...] | None = None
     writer_features: tuple[str, ...] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -166,8 +168,8 @@ class SetTransaction:
 
     kind: ClassVar[str] = "txn"
     app_id: str
-    version: int
-    last_updated: int | None = None
+    version: Long
+    last_updated: Long | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -195,7 +197,7 @@ class CheckpointMetadata:
     """The heading of a v2 checkpoint."""
 
     kind: ClassVar[str] = "checkpointMetadata"
-    version: int
+    version: Long
     tags: Texts | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -206,8 +208,8 @@ class SidecarFile:
 
     kind: ClassVar[str] = "sidecar"
     path: str
-    size_in_bytes: int
-    modification_time: int
+    size_in_bytes: Long
+    modification_time: Long
     tags: Texts | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 

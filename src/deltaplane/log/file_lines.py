@@ -6,7 +6,8 @@ everything that Delta takes; what is read here is read there to the same action.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from operator import attrgetter
+from typing import cast
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder
@@ -31,8 +32,18 @@ class _Line(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
     domain_metadata: Raw = _NONE
 
 
+class _FileLine(Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """An action of a file."""
+
+    add: AddFile | None = None
+    remove: RemoveFile | None = None
+
+
 _LINE = Decoder(_Line)
+_FILE_LINE = Decoder(_FileLine)
 _OTHERS = tuple(name for name in _Line.__struct_fields__ if name not in ("add", "remove"))
+_add, _remove = attrgetter("add"), attrgetter("remove")
+_extra, _vector = attrgetter("extra"), attrgetter("deletion_vector")
 _KEYS = dict(zip(_Line.__struct_fields__, _Line.__struct_encode_fields__, strict=True))
 
 
@@ -56,21 +67,48 @@ def usual_lines(content: bytes) -> list[AddFile | RemoveFile | tuple[str, str]] 
     if content.count(b'}\n{"') != count - 1 or not content.startswith(b'{"'):
         return None
     try:
-        lines = _LINE.decode_lines(content)
-        # On one line there may be more than one object, and Delta reads the first.
-        return list(_told(lines)) if len(lines) == count else None
+        told = _read(content)
     except (DecodeError, UnicodeError, RecursionError, _Unusual):
         return None
+    # On one line there may be more than one object, and Delta reads the first.
+    return told if len(told) == count else None
 
 
 class _Unusual(Exception):
     """A line that is for the exact reader."""
 
 
-def _told(lines: list[_Line]) -> Iterator[AddFile | RemoveFile | tuple[str, str]]:
-    for line in lines:
-        file = _file(line)
-        yield _other(line) if file is None else file
+def _read(content: bytes) -> list[AddFile | RemoveFile | tuple[str, str]]:
+    # Files come last, nearly always, and then their lines are looked at all together.
+    start = _first_file(content)
+    rest = memoryview(content)[start:]
+    try:
+        files = _files(_FILE_LINE.decode_lines(rest)) if rest else []
+    except DecodeError:
+        return _told(_LINE.decode_lines(content))
+    return [*_told(_LINE.decode_lines(content[:start])), *files]
+
+
+def _first_file(content: bytes) -> int:
+    """Where the first line of a file begins; the end when there is none."""
+    start = 0
+    while start < len(content) and not content.startswith((b'{"add":', b'{"remove":'), start):
+        start = content.find(b"\n", start) + 1 or len(content)
+    return start
+
+
+def _files(lines: list[_FileLine]) -> list[AddFile | RemoveFile]:
+    """The files of lines that have nothing else, one each."""
+    adds, removes = list(map(_add, lines)), list(map(_remove, lines))
+    files = [remove if add is None else add for add, remove in zip(adds, removes, strict=True)]
+    one_each = all(files) and adds.count(None) + removes.count(None) == len(files)
+    if not one_each or any(map(_extra, files)) or any(map(_extra, filter(None, map(_vector, files)))):
+        raise _Unusual
+    return cast("list[AddFile | RemoveFile]", files)
+
+
+def _told(lines: list[_Line]) -> list[AddFile | RemoveFile | tuple[str, str]]:
+    return [_other(line) if (file := _file(line)) is None else file for line in lines]
 
 
 def _file(line: _Line) -> AddFile | RemoveFile | None:

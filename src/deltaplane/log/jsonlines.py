@@ -35,6 +35,7 @@ from deltaplane.log.actions import (
     UnknownAction,
 )
 from deltaplane.log.file_lines import usual_line, usual_lines
+from deltaplane.log.order_keys import INT64_MAX, INT64_MIN
 
 __all__ = ["action_from_dict", "action_to_dict", "dump_json", "parse_commit", "parse_json", "write_commit"]
 
@@ -53,7 +54,7 @@ _KINDS: dict[str, type[Any]] = {
     )
 }
 # Fields whose values need no second look when JSON gave them this type already.
-_PLAIN: dict[str, type[Any]] = {"str": str, "int": int, "bool": bool}
+_PLAIN: dict[str, type[Any]] = {"str": str, "bool": bool}
 _NESTED: dict[str, type[Any]] = {"DeletionVector": DeletionVector, "Format": Format}
 
 
@@ -207,8 +208,10 @@ def _checked(kind: str, value: Any, source: str, place: str) -> Any:
     if kind == "str":
         if type(value) is str:
             return value
-    elif kind == "int":
+    elif kind == "Long":
         whole = value if type(value) is int else _whole(value)
+        if whole is not None and not INT64_MIN <= whole <= INT64_MAX:
+            raise CorruptLog(source, f"{place} is beyond 64 bits")
         if whole is not None:
             return whole
     elif kind == "bool":

@@ -295,14 +295,21 @@ class LedgerPort:
         root, version = root_of(log), int(name.removesuffix(".json"))
         assert root is not None, "look() has seen it"
         content = Path(lines_file).read_bytes() if lines_file else (lines or "").encode()
-        prepared = prepare_bytes(content, file)
         if view is not None:
+            prepared = prepare_bytes(content, file)
             seen = self.view(view)
             seen.check_alive(query)
             assert isinstance(seen, TransactionView), "look() refuses others"
             check_exports(self.ctx, seen, root, prepared)
             self._stage(seen, log, root, StagedCommit(version, prepared, "", len(content), 0))
             return None
+        if not lines_file:
+            return self._commit_at_once(root, version, prepare_bytes(content, file))
+        # It is long: the disk takes it while it is looked through.
+        with self.ctx.storage(root).ahead(commit_path(version), content):
+            return self._commit_at_once(root, version, prepare_bytes(content, file))
+
+    def _commit_at_once(self, root: str, version: int, prepared: Prepared) -> str | None:
         table = self.ctx.find_location(root)
         if table is not None and version == 0 and not holds_log(self.ctx.storage(root)):
             # Somebody deleted the table, not through this session, and a new one is made in its place.
