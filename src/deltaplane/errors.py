@@ -261,6 +261,10 @@ class TransactionDoomed(LedgerError):
     """A transaction could only be rolled back, and was."""
 
 
+DEPARTED = "dropped or released the table, or made another one in its place"
+"""How somebody ended a table while others used it."""
+
+
 class CommitConflict(LedgerError):
     """Somebody else committed first, in a way that cannot be reconciled. Nothing was written.
 
@@ -275,10 +279,16 @@ class CommitConflict(LedgerError):
         self.version = version
         self.winner = winner
         self.reason = reason
-        super().__init__(
-            f"{table}: version {version} was taken by {winner}{': ' + reason if reason else ''}. "
-            f"Nothing was written. Read the table again and repeat, or see: deltaplane ledger history {table}"
-        )
+        if reason == DEPARTED:
+            super().__init__(
+                f"{table}: {winner} {reason}. Nothing was written. Look at what is there now with: "
+                f"deltaplane ledger tables, and repeat if it is what you mean."
+            )
+        else:
+            super().__init__(
+                f"{table}: version {version} was taken by {winner}{': ' + reason if reason else ''}. Nothing "
+                f"was written. Read the table again and repeat, or see: deltaplane ledger history {table}"
+            )
 
 
 class TransactionConflict(CommitConflict):

@@ -54,19 +54,20 @@ def test_nesting_is_refused_and_the_outer_block_goes_on(items: Lake) -> None:
     lake = items
     point = lake.ledger.read_point()
 
-    def inner(block: Callable[[], object]) -> None:
-        with pytest.raises(LedgerError, match="neither can be nested"), block():  # type: ignore[attr-defined]
+    def inner(where: str, block: Callable[[], object]) -> None:
+        said = f"This thread is {where} already"
+        with pytest.raises(LedgerError, match=said), block():  # type: ignore[attr-defined]
             lake.sql("DELETE FROM {items}")
 
     with dp.transaction(lake.spark) as outer:
         lake.sql("INSERT INTO {items} VALUES (1, 'outer')")
-        inner(lambda: dp.transaction(lake.spark))
-        inner(lambda: dp.reading_at(lake.spark, point))
+        inner("in a transaction", lambda: dp.transaction(lake.spark))
+        inner("in a transaction", lambda: dp.reading_at(lake.spark, point))
         assert ids(lake) == [0, 1]
     assert outer.result is not None
     with dp.reading_at(lake.spark, point):
-        inner(lambda: dp.transaction(lake.spark))
-        inner(lambda: dp.reading_at(lake.spark, point))
+        inner("at a read point", lambda: dp.transaction(lake.spark))
+        inner("at a read point", lambda: dp.reading_at(lake.spark, point))
         assert ids(lake) == [0]
     assert ids(lake) == [0, 1]
 

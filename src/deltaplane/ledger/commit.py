@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from deltaplane import telemetry
 from deltaplane.errors import (
+    DEPARTED,
     CommitConflict,
     CommitOutcomeUnknown,
     CommitRefused,
@@ -38,10 +39,7 @@ from deltaplane.ledger.ratify import Version, ratify, ratify_bare
 from deltaplane.ledger.rules import active_in, check_commit
 from deltaplane.ledger.stores.base import ConnectionLost, Question, Row, Session
 
-__all__ = ["DEPARTED", "NewTable", "Request", "commit", "outcome", "raise_conflict"]
-
-DEPARTED = "they dropped or released the table, or made another one in its place"
-"""How a table left the ledger while a transaction used it."""
+__all__ = ["NewTable", "Request", "commit", "outcome", "raise_conflict"]
 
 _MANY = 10_000
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltaplane.errors import LedgerError, SparkStartError
 from deltaplane.spark.attaching import Attachment, serves_files
-from deltaplane.spark.views import BEHIND, View
+from deltaplane.spark.views import BEHIND, TransactionView, View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,9 +31,11 @@ def enter(spark: SparkSession, attachment: Attachment, view: View) -> None:
     """
     current = current_view(spark)
     if current is not None:
+        transacts = isinstance(attachment.port.views.get(current), TransactionView)
         raise LedgerError(
-            f"This thread is in the transaction or at the read point {current} already, and neither can be "
-            f"nested. Nothing was changed. End that one first, or begin in a thread of its own."
+            f"This thread is {'in a transaction' if transacts else 'at a read point'} already, and blocks of "
+            f"that kind cannot be nested. Nothing was changed. End that one first, or begin in a thread of "
+            f"its own."
         )
     if not serves_files(spark, attachment):
         raise SparkStartError(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deltaplane import telemetry
 from deltaplane.errors import (
+    DEPARTED,
     CommitConflict,
     CommitOutcomeUnknown,
     DeltaplaneError,
@@ -19,7 +20,7 @@ from deltaplane.errors import (
     TransactionConflict,
     TransactionDoomed,
 )
-from deltaplane.ledger.commit import DEPARTED, NewTable, Request, commit, outcome
+from deltaplane.ledger.commit import NewTable, Request, commit, outcome
 from deltaplane.ledger.context import Context, Retries
 from deltaplane.ledger.creations import forget_creations, missing_files
 from deltaplane.ledger.grouping import Participant, with_group
