@@ -105,25 +105,55 @@ def ratios(what: str, goal: float, pairs: list[tuple[float, float]]) -> Result:
     return Result(what, f"at most {goal:g}x", told, middle <= goal)
 
 
-def large(bench: Bench, what: str, repeat: int, commits: int) -> Result:
-    """A statement that commits many actions: all files of a table go, without a look at their rows.
+def emptied(bench: Bench, what: str, repeat: int, commits: int) -> Result:
+    """All files of a table go, without a look at their rows.
+
+    Args:
+        commits: How many versions the table has before. Behind every tenth Delta writes a checkpoint.
+    """
+    ledger = dp.connect(bench_uri(bench))
+
+    def prepared(place: str) -> tuple[Path, str]:
+        path = write_log(bench.place(place), _ACTIONS, commits)
+        if place == "managed":
+            ledger.adopt(str(path))
+        return path, f"DELETE FROM delta.`{path}`"
+
+    whole = f"{what}: a commit that removes {_ACTIONS:,} files, as version {commits}"
+    return large(bench, ledger, whole, repeat, prepared)
+
+
+def cloned(bench: Bench, what: str, repeat: int) -> Result:
+    """All files of a table come at once, into a new one."""
+    source = write_log(bench.place("plain"), _ACTIONS, 9)
+
+    def prepared(place: str) -> tuple[Path, str]:
+        path = bench.place(place)
+        return path, f"CREATE TABLE delta.`{path}` SHALLOW CLONE delta.`{source}`"
+
+    whole = f"{what}: a commit that adds {_ACTIONS:,} files, as version 0"
+    return large(bench, dp.connect(bench_uri(bench)), whole, repeat, prepared)
+
+
+def large(
+    bench: Bench, ledger: dp.Ledger, what: str, repeat: int, prepared: Callable[[str], tuple[Path, str]]
+) -> Result:
+    """A statement that commits many actions.
 
     The ledger writes the rows of its files behind it. How long that takes is told, and waited for, so that it
     does not slow down what comes next.
 
     Args:
-        commits: How many versions the table has before. Behind every tenth Delta writes a checkpoint.
+        prepared: Gives a table, managed or plain, and the statement.
     """
+    say(what)
     pairs = []
-    ledger = dp.connect(bench_uri(bench))
     for number in range(-1, repeat):
         times = {}
         behind = 0.0
         for place in ("plain", "managed") if number % 2 else ("managed", "plain"):
-            path = write_log(bench.place(place), _ACTIONS, commits)
-            if place == "managed":
-                ledger.adopt(str(path))
-            times[place] = timed(lambda path=path: bench.spark.sql(f"DELETE FROM delta.`{path}`"))
+            path, statement = prepared(place)
+            times[place] = timed(lambda statement=statement: bench.spark.sql(statement))
             if place == "managed":
                 behind = timed(lambda path=path: ledger.snapshot(str(path)))
         told = f"plain {times['plain']:.1f} s, managed {times['managed']:.1f} s, rows {behind:.1f} s behind"
@@ -132,8 +162,7 @@ def large(bench: Bench, what: str, repeat: int, commits: int) -> Result:
             continue
         say(told)
         pairs.append((times["plain"], times["managed"]))
-    whole = f"{what}: a commit of {_ACTIONS:,} file actions as version {commits}"
-    return ratios(whole, _LARGE_SLOWER, pairs)
+    return ratios(what, _LARGE_SLOWER, pairs)
 
 
 def bench_uri(bench: Bench) -> str:
@@ -162,9 +191,8 @@ def measured(wish: argparse.Namespace, folder: Path) -> list[Result]:
                 pairs = [bench.outside_and_inside() for _ in range(wish.pairs)]
                 results.append(ratios(f"{engine}: the same inside of one transaction", 1.0, pairs))
             if "large" in wish.parts:
-                for commits in wish.large_at:
-                    say(f"{engine}: commits of {_ACTIONS:,} actions as version {commits}")
-                    results.append(large(bench, engine, wish.repeat, commits))
+                results += [emptied(bench, engine, wish.repeat, commits) for commits in wish.large_at]
+                results.append(cloned(bench, engine, wish.repeat))
             detach(spark)
             ledger.close()
         spark.stop()
@@ -181,7 +209,7 @@ def wishes() -> argparse.Namespace:
     parser.add_argument("--merges", type=int, default=10)
     parser.add_argument("--warm-up", type=int, default=40, help="how many statements run before on each side")
     parser.add_argument("--repeat", type=int, default=7, help="how often a large commit is made")
-    parser.add_argument("--large-at", type=int, nargs="+", default=[10, 9], help="as which versions")
+    parser.add_argument("--large-at", type=int, nargs="+", default=[10, 9], help="as which versions files go")
     parser.add_argument("--seconds", type=int, default=60, help="how long the drivers append")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
