@@ -340,6 +340,20 @@ BREAKS: dict[str, Break] = {
         ("test_holes_ends::test_a_commit_that_waits_for_the_database_keeps_no_reader_waiting",),
         _waits_for_everybody,
     ),
+    "a view remembers nothing": Break(
+        "H15",
+        ("test_holes_speed::test_statements_inside_run_no_more_jobs_than_outside",),
+        java(
+            "ViewCache",
+            "    return cache().get(key, loader);",
+            "    if (LedgerLogStore.view() != null) invalidateAll();\n    return cache().get(key, loader);",
+        ),
+    ),
+    "a view that ends takes all logs along": Break(
+        "H15",
+        ("test_holes_speed::test_the_end_of_a_transaction_leaves_the_logs_of_others_cached",),
+        java("ViewCache", "views.remove(view);", "views.remove(view);\n    views.clear();"),
+    ),
     "unknown views": Break(
         "H16",
         ("test_holes_ends::test_a_stale_id_is_refused_and_never_means_no_transaction",),
