@@ -186,6 +186,33 @@ def test_another_table_in_the_same_place_is_not_read_at_a_point_from_before(lake
     assert lake.value("SELECT v FROM {a}") == "another table"
 
 
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_table_that_others_drop_while_it_is_read_is_told_at_the_end(lake: Lake, anew: bool) -> None:
+    lake.sql("CREATE TABLE {a} USING delta AS SELECT 'old' AS v")
+    lake.sql("CREATE TABLE {b} USING delta AS SELECT 'kept' AS v")
+    point = lake.ledger.read_point()
+
+    def replaced() -> None:
+        lake.ledger.release(lake.path("a"))
+        shutil.rmtree(lake.path("a"))
+        if anew:
+            lake.sql("CREATE TABLE {a} USING delta AS SELECT 'another table' AS v")
+
+    def read(*tables: str) -> None:
+        with dp.reading_at(lake.spark, point):
+            for table in tables:
+                lake.rows(f"SELECT v FROM {{{table}}}")
+            elsewhere(replaced)
+            lake.rows(f"SELECT v FROM {{{tables[0]}}}")
+
+    with pytest.raises(ReadPointExpired, match="/a: while this block read it, somebody else dropped"):
+        read("a")
+    if anew:
+        # Who does not read it does not mind.
+        point = lake.ledger.read_point()
+        read("b")
+
+
 def test_a_table_that_left_and_came_back_is_read_at_an_older_point(lake: Lake) -> None:
     lake.table("a", rows=2)
     point = lake.ledger.read_point()

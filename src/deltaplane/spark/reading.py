@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deltaplane.errors import ConfigError
+from deltaplane import telemetry
+from deltaplane.errors import DEPARTED, ConfigError, DeltaplaneError, ReadPointExpired
 from deltaplane.ledger.read_point import ReadPoint, pinned_tables
-from deltaplane.spark.attaching import attachment_of
+from deltaplane.spark.attaching import Attachment, attachment_of
 from deltaplane.spark.pinning import QUERY, enter, leave
 from deltaplane.spark.views import View
 
@@ -29,7 +30,8 @@ def reading_at(spark: SparkSession, point: ReadPoint | str) -> Iterator[ReadPoin
 
     Raises:
         ConfigError: It is not a read point.
-        ReadPointExpired: A table that is read is not there any more, or its log no longer holds the version.
+        ReadPointExpired: A table that is read is not there any more, also not at the end of the block, or its
+            log no longer holds the version.
     """
     given = ReadPoint.from_json(point) if isinstance(point, str) else point
     if not isinstance(given, ReadPoint):
@@ -49,6 +51,29 @@ def reading_at(spark: SparkSession, point: ReadPoint | str) -> Iterator[ReadPoin
         if cause is not None and str(cause) in str(error):
             # Spark wraps what the ledger said; whoever catches errors of the ledger must find it.
             raise cause from error
+        if isinstance(error, Exception):
+            _check_tables(attachment, given, view, error)
         raise
+    else:
+        _check_tables(attachment, given, view, None)
     finally:
         leave(spark, attachment, view)
+
+
+def _check_tables(attachment: Attachment, point: ReadPoint, view: View, error: Exception | None) -> None:
+    """See that the tables which were read are still those of the point; `error` may come of it."""
+    if not view.used:
+        return
+    try:
+        _, lost = pinned_tables(attachment.ledger.context, point)
+    except DeltaplaneError as unknown:
+        telemetry.LOGGER.warning(
+            "nobody knows whether the tables of the read point are the same: %s", unknown
+        )
+        return
+    gone = sorted(view.used & lost.keys())
+    if gone:
+        raise ReadPointExpired(
+            f"{gone[0]}: while this block read it, somebody else {DEPARTED}. What was read of it may be of "
+            f"the other one: do not use it. Take a new point, and read again."
+        ) from error
