@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deltaplane import telemetry
-from deltaplane.errors import LedgerError, TableFrozen
+from deltaplane.errors import DeltaplaneError, LedgerError, TableFrozen
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.erase import erase_rows
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.publish import publish_pending
+from deltaplane.ledger.staged import STAGED_FOLDER, clear_staged
 
 __all__ = ["Released", "forget_table", "release_table"]
 
@@ -39,6 +40,7 @@ def release_table(
     if discard_unpublished:
         if not _forgotten(ctx, table, author):
             raise LedgerError(f"{table.label}: somebody committed meanwhile. Nothing was changed. Try again.")
+        _tidy(ctx, table)
         return Released(table.location, table.published_version)
     if table.state == "frozen":
         raise TableFrozen(
@@ -51,8 +53,17 @@ def release_table(
             if current.published_version < current.head_version:
                 publish_pending(ctx, current)
             if _forgotten(ctx, current, author):
+                _tidy(ctx, current)
                 telemetry.step("release.done", table=table.label)
                 return Released(current.location, current.head_version)
+
+
+def _tidy(ctx: Context, table: ManagedTable) -> None:
+    """Take away what transactions staged: from now on nobody else comes to do it."""
+    try:
+        clear_staged(ctx, table)
+    except (DeltaplaneError, OSError) as error:
+        telemetry.LOGGER.warning("%s: files in %s are left behind: %s", table.label, STAGED_FOLDER, error)
 
 
 def forget_table(ctx: Context, table: ManagedTable, reason: str, author: str | None = None) -> None:

@@ -6,6 +6,7 @@ Ours carry "dp-" and the transaction's id in their names; others in that folder 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from deltaplane.ledger.commit import outcome
 from deltaplane.ledger.context import Context
@@ -13,7 +14,7 @@ from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER
 from deltaplane.ledger.storage import Storage
 
-__all__ = ["STAGED_FOLDER", "open_staged", "staged_by", "staged_path", "sweep_staged"]
+__all__ = ["STAGED_FOLDER", "clear_staged", "open_staged", "staged_by", "staged_path", "sweep_staged"]
 
 STAGED_FOLDER = f"{LOG_FOLDER}/_staged_commits"
 _OURS = re.compile(r"\d{20}\.dp-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.json")
@@ -50,13 +51,31 @@ def sweep_staged(ctx: Context, table: ManagedTable, older_than_ms: int) -> tuple
     return tuple(removed)
 
 
+def clear_staged(ctx: Context, table: ManagedTable) -> None:
+    """Remove our staged commits of transactions that have ended. Those of open ones are left alone."""
+    storage = ctx.storage(table.location)
+    found = _staged(storage)
+    for name in _ended(ctx, found):
+        for path in staged_by(storage, name):
+            storage.delete(path)
+
+
 def open_staged(ctx: Context, table: ManagedTable) -> list[str]:
     """The ids of transactions that have staged commits for a table and have not ended, oldest first."""
+    found = _staged(ctx.storage(table.location))
+    return sorted(found.keys() - _ended(ctx, found), key=found.__getitem__)
+
+
+def _staged(storage: Storage) -> dict[str, int]:
+    """The ids of the transactions that have staged something, with the time of the oldest file."""
     found: dict[str, int] = {}
-    for file in ctx.storage(table.location).list(STAGED_FOLDER):
+    for file in storage.list(STAGED_FOLDER):
         ours = _OURS.fullmatch(file.name)
         if ours is not None:
             found[ours[1]] = min(file.modified_ms, found.get(ours[1], file.modified_ms))
+    return found
+
+
+def _ended(ctx: Context, transaction_ids: Iterable[str]) -> set[str]:
     with ctx.store.reading() as session:
-        ended = [name for name in found if session.row("transaction_by_id", transaction_id=name)]
-    return sorted(found.keys() - set(ended), key=found.__getitem__)
+        return {name for name in transaction_ids if session.row("transaction_by_id", transaction_id=name)}
