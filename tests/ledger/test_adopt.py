@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,13 @@ from deltaplane.errors import (
     CorruptLog,
     DeltaplaneError,
     NotADeltaTable,
-    StorageError,
     TableAlreadyManaged,
     TableNotManaged,
     UnsafePath,
     UnsupportedTable,
 )
-from deltaplane.ledger import Ledger, connect, release
+from deltaplane.ledger import Ledger, connect
 from deltaplane.ledger.adopt import Adoption
-from deltaplane.ledger.staged import staged_path
 from ledger.conftest import SCHEMA, add
 from ledger.independent_replay import published_versions, replay_commits
 from ledger.test_stateful import Crash, check_every_version, from_ledger
@@ -440,34 +437,6 @@ def test_release_gives_back_an_ordinary_table_that_others_write(ledger: Ledger, 
     assert (released.version, rows_left(ledger), fingerprint(table)) == (6, {}, before)
     write_deltalake(table, ROWS, mode="append")
     assert DeltaTable(table).version() == 7
-
-
-def test_release_takes_away_what_ended_transactions_staged(ledger: Ledger, table: Path) -> None:
-    """What an open one staged is its driver's, and what others keep there is theirs."""
-    ledger.adopt(table)
-    ended, running = str(uuid.uuid4()), str(uuid.uuid4())
-    ledger.outcome(ended)
-    names = [staged_path(1, ended), staged_path(2, ended), staged_path(1, running)]
-    storage = ledger.context.storage(str(table))
-    for name in (*names, "_delta_log/_staged_commits/4.spark.json"):
-        storage.put(name, b"{}")
-    ledger.release(table)
-    left = sorted(file.name for file in (table / "_delta_log/_staged_commits").iterdir())
-    assert left == [staged_path(1, running).rpartition("/")[2], "4.spark.json"]
-
-
-def test_release_holds_when_staged_files_cannot_be_taken_away(
-    ledger: Ledger, table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ledger.adopt(table)
-
-    def fail(*_: object) -> None:
-        raise StorageError("the disk is gone")
-
-    monkeypatch.setattr(release, "clear_staged", fail)
-    ledger.release(table)
-    assert ledger.tables() == []
-    assert "are left behind: the disk is gone" in caplog.text
 
 
 def test_adopt_commit_release_adopt_keeps_everything(ledger: Ledger, table: Path) -> None:

@@ -108,6 +108,8 @@ def test_rollback_ends_the_transaction_and_nothing_of_it_stays(items: Lake) -> N
         assert ids(lake) == [0]
         with pytest.raises(LedgerError, match="has ended"):
             transaction.rollback()
+        with pytest.raises(LedgerError, match="This thread is in a transaction already"):
+            dp.transaction(lake.spark).__enter__()
     assert transaction.result is None
     assert (lake.log("items"), lake.log("notes")) == before
     assert lake.ledger.outcome(transaction.transaction_id) is False

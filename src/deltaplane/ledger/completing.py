@@ -12,7 +12,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from deltaplane import telemetry
 from deltaplane.errors import LedgerError
@@ -57,7 +57,7 @@ class Lacking:
     """
 
     table: ManagedTable
-    newest: Version | None = None
+    newest: Version | None = field(default=None, repr=False)
 
 
 def is_large(prepared: Prepared) -> bool:

@@ -31,9 +31,11 @@ def enter(spark: SparkSession, attachment: Attachment, view: View) -> None:
     """
     current = current_view(spark)
     if current is not None:
-        transacts = isinstance(attachment.port.views.get(current), TransactionView)
+        found = attachment.port.views.get(current)
+        # A view that has ended and whose block goes on is not found: only transactions leave such.
+        reads = found is not None and not isinstance(found, TransactionView)
         raise LedgerError(
-            f"This thread is {'in a transaction' if transacts else 'at a read point'} already, and blocks of "
+            f"This thread is {'at a read point' if reads else 'in a transaction'} already, and blocks of "
             f"that kind cannot be nested. Nothing was changed. End that one first, or begin in a thread of "
             f"its own."
         )
