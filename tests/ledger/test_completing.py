@@ -20,6 +20,7 @@ from deltaplane import telemetry
 from deltaplane.cli.ledger_output import round_text
 from deltaplane.errors import LedgerError, LedgerSchemaError, LedgerUnavailable
 from deltaplane.ledger import Ledger, completing, connect, snapshot
+from deltaplane.ledger.checkpointing import checkpoint_if_due
 from deltaplane.ledger.commit import NewTable, Request
 from deltaplane.ledger.commit import commit as land
 from deltaplane.ledger.completing import Lacking, complete_table
@@ -264,6 +265,29 @@ def test_a_version_with_which_a_checkpoint_is_due_brings_its_rows(ledger: Ledger
     assert "complete.done" not in seen
     assert (tmp_path / "often" / "_delta_log" / f"{2:020d}.checkpoint.parquet").exists()
     assert_whole(ledger, place, *range(6))
+
+
+@pytest.mark.parametrize("who", ["whoever committed", "the next commit"])
+def test_whoever_asks_for_checkpoints_himself_does_not_wait_for_rows(
+    ledger: Ledger, tmp_path: Path, nobody_completes: None, who: str
+) -> None:
+    """Spark asks at the end of a statement; should it not come to that, the next commit writes it."""
+    place = str(tmp_path / "often")
+    ledger.create(place, SCHEMA, properties={"delta.checkpointInterval": "2"})
+    commit(ledger, place, add(0))
+    table = ledger.context.table(place)
+    staged = (Staged(table, prepare_actions([add(1), add(2), add(3)], place), 1, True),)
+    land(ledger.context, Request("asks", staged, None, None, asks_for_checkpoints=True))
+    checkpoint = tmp_path / "often" / "_delta_log" / f"{2:020d}.checkpoint.parquet"
+    assert is_bare(ledger, place)
+    assert not checkpoint.exists()
+    if who == "whoever committed":
+        assert checkpoint_if_due(ledger.context, ledger.context.table(place), 2) == 2
+    else:
+        commit(ledger, place, add(4))
+    assert checkpoint.exists()
+    assert len(DeltaTable(place, version=2).file_uris()) == 4
+    assert_whole(ledger, place, *range(4 if who == "whoever committed" else 5))
 
 
 ODD_TEXTS = {"stats": '{"numRecords":1,"x":"\ud800"}', "clusteringProvider": "a\0b"}

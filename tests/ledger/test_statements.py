@@ -35,6 +35,7 @@ FRAGMENTS = {
     "among": "SELECT 1 FROM tables WHERE table_id {}",
     "column_list": "SELECT {} FROM pruning_columns i",
     "gone": "SELECT 1 FROM files f WHERE {}",
+    "gone_one": "SELECT 1 FROM files f WHERE {}",
 }
 # Prepared for settings that can be changed later; nothing asks for them yet.
 NOT_ASKED_YET = {"leases"}

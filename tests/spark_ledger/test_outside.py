@@ -21,8 +21,11 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import deltaplane as dp
+from deltaplane import telemetry
 from deltaplane.cli.app import main
 from deltaplane.errors import StatementRefused
+from deltaplane.ledger import completing
+from deltaplane.ledger.context import Context
 from spark_ledger.conftest import Lake, elsewhere
 
 pytestmark = pytest.mark.spark
@@ -224,6 +227,39 @@ def test_a_session_beside_the_transactions_own_writes_nothing_before_it_ends_eit
     assert wrong == []
     assert lake.version("orders") == 5
     assert_checkpoints_are_the_ledgers(lake, "orders")
+
+
+@pytest.mark.parametrize("policy", ["classic", pytest.param("v2", marks=pytest.mark.slow)])
+def test_the_checkpoint_of_a_large_version_is_there_when_its_statement_ends(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """Its rows follow the commit, and the checkpoint takes them; no later statement may meet it."""
+    monkeypatch.setattr(completing, "LARGE", 1)
+    # As if the thread that writes the rows were late.
+    monkeypatch.setattr(Context, "start_behind", lambda *_: None)
+    lake.table("orders", properties=f"{EVERY_VERSION}, 'delta.checkpointPolicy' = '{policy}'", rows=3)
+    steps: list[str] = []
+    stop = telemetry.listen(lambda name, _: steps.append(name))
+    for number, statement in enumerate(
+        (
+            "INSERT INTO {orders} VALUES (10, 'more')",
+            "UPDATE {orders} SET state = 'paid' WHERE id = 1",
+            "OPTIMIZE {orders}",
+            "DELETE FROM {orders}",
+            "RESTORE TABLE {orders} TO VERSION AS OF 2",
+            "INSERT OVERWRITE {orders} VALUES (11, 'new')",
+        ),
+        start=2,
+    ):
+        steps.clear()
+        lake.sql(statement)
+        assert lake.version("orders") == number
+        assert (
+            steps.index("publish.marked") < steps.index("complete.done") < steps.index("checkpoint.pointed")
+        )
+        assert_checkpoints_are_the_ledgers(lake, "orders")
+    stop()
+    assert lake.value("SELECT sum(id) FROM {orders}") == 11
 
 
 def assert_checkpoints_are_the_ledgers(lake: Lake, name: str) -> None:

@@ -67,6 +67,8 @@ class Request:
 
     Attributes:
         read: Tables that it has read and does not write: they must still be the same tables.
+        asks_for_checkpoints: Whoever commits asks for checkpoints that are due afterwards, so that the rows
+            of a large version may follow it even then.
     """
 
     transaction_id: str
@@ -75,6 +77,7 @@ class Request:
     message: str | None
     creates: tuple[NewTable, ...] = ()
     read: tuple[ManagedTable, ...] = ()
+    asks_for_checkpoints: bool = False
 
     @property
     def action_count(self) -> int:
@@ -138,7 +141,7 @@ class Landing:
     def publication(self) -> Publication:
         """What is to be published of it."""
         contents = {version.number: version.content for version in self.written}
-        return Publication(self.table, self.newest, contents, self.head.metadata)
+        return Publication(self.table, self.newest, contents, self.head.metadata, not self.head.bare)
 
     def lacking(self) -> Lacking:
         """The table, where the rows of its newest version are still to be written."""
@@ -303,7 +306,7 @@ def _write(
     )
     version = Version(placed, prepared, content, timestamp, now, "ledger", request.transaction_id)
     head = head.indexing(session, version)
-    if may_be_bare(prepared, head, placed):
+    if may_be_bare(prepared, head, placed, request.asks_for_checkpoints):
         ratify_bare(session, table, version)
         landing.head = head.after(version, None, table.next_file_id)
     else:

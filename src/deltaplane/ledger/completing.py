@@ -65,13 +65,15 @@ def is_large(prepared: Prepared) -> bool:
     return prepared.facts.adds + prepared.facts.removes >= LARGE
 
 
-def may_be_bare(prepared: Prepared, head: Head, version: int) -> bool:
+def may_be_bare(prepared: Prepared, head: Head, version: int, asks_for_checkpoints: bool) -> bool:
     """Whether the rows of a version may follow it.
 
     It must be large, nothing may be found wrong with it when its rows are written, and no checkpoint be due
-    with it, which takes the rows.
+    with it, which takes the rows; unless whoever commits asks for the checkpoint later.
     """
-    if not is_large(prepared) or _checkpoint_is_due(prepared, head, version):
+    if not is_large(prepared):
+        return False
+    if _checkpoint_is_due(prepared, head, version) and not asks_for_checkpoints:
         return False
     adds = prepared.adds() if prepared.facts.adds else []
     texts_fit = all(_fits(action.stats) and _fits(action.clustering_provider) for action in adds)

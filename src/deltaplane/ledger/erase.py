@@ -49,9 +49,9 @@ def end_segment(session: Session, table_id: int, version: int) -> None:
 def erase_versions(session: Session, table_id: int, version: int) -> None:
     """Undo every version from one on: what it added goes, what it removed comes back."""
     _drop_packs(session, table_id)
-    session.run("delete_bounds", table_id=table_id, version=version)
-    session.run("delete_pruning_columns_since", table_id=table_id, version=version)
     session.run("delete_files", table_id=table_id, version=version)
+    session.run("delete_bounds", table_id=table_id)
+    session.run("delete_pruning_columns_since", table_id=table_id, version=version)
     session.run("delete_removals", table_id=table_id, version=version)
     session.run("revive_tombstones", table_id=table_id, version=version)
     for name in _HISTORIES:

@@ -47,12 +47,14 @@ class Publication:
         upto: The newest version that is to appear.
         known: The contents that are at hand, by version; the others are read from the ledger.
         metadata: The table's properties at that version, where they are at hand.
+        checkpoint: Whether a checkpoint that is due is written with it.
     """
 
     table: ManagedTable
     upto: int
     known: Mapping[int, bytes] = field(default_factory=dict, repr=False)
     metadata: Metadata | None = None
+    checkpoint: bool = True
 
     @property
     def first(self) -> int:
@@ -103,7 +105,8 @@ def publish_all(ctx: Context, publications: Sequence[Publication]) -> dict[str, 
             _record_failure(ctx, publication.table, version, failure)
     _mark(ctx, [publication for publication in written if publication.upto >= publication.first])
     for publication in written:
-        checkpoint_if_due(ctx, publication.table, publication.upto, publication.metadata)
+        if publication.checkpoint:
+            checkpoint_if_due(ctx, publication.table, publication.upto, publication.metadata)
     return failures
 
 

@@ -17,7 +17,7 @@ TABLE_COLUMNS = (
     "WHERE c.table_id = tables.table_id AND c.version = tables.published_version)"
 )
 _PACKAGE = "deltaplane.ledger.sql"
-_PARTS = ("among", "column_list", "gone")
+_PARTS = ("among", "column_list", "gone", "gone_one")
 """Parts of statements, some of which every database words in its own way."""
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_][a-z_0-9]*)")
 _MARKS: dict[str, Callable[[str, int], str]] = {

@@ -25,7 +25,7 @@ from deltaplane.errors import (
     TransactionEnded,
     VersionNotFound,
 )
-from deltaplane.ledger.checkpointing import write_checkpoint
+from deltaplane.ledger.checkpointing import checkpoint_if_due, write_checkpoint
 from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import missing_files, note_creation
@@ -99,9 +99,9 @@ class LedgerPort:
         seen = None if view is None or view.endswith(BEHIND) else view
         return self._answer(seen, lambda: self._find(file, seen))
 
-    def checkpoint(self, log: str) -> str | None:
+    def checkpoint(self, log: str, due: bool) -> str | None:
         """See `Port.checkpoint`."""
-        return self._answer(None, lambda: self._checkpoint(log))
+        return self._answer(None, lambda: self._checkpoint(log, due))
 
     def dropped(self, place: str, namespace: str, table: str) -> str | None:
         """See `Port.dropped`."""
@@ -320,7 +320,8 @@ class LedgerPort:
             new = NewTable(root, self.names_of_tables.of_new(root), "import", (), prepared)
             request = Request(_new_id(), (), None, None, (new,))
         else:
-            request = Request(_new_id(), (Staged(table, prepared, version - 1, True),), None, None)
+            staged = (Staged(table, prepared, version - 1, True),)
+            request = Request(_new_id(), staged, None, None, asks_for_checkpoints=True)
         result = self._ratify(request, table)
         self.names_of_tables.forget(root)
         return "delayed" if root in result.unpublished else None
@@ -408,10 +409,12 @@ class LedgerPort:
             return None
         return f"{file}\t{len(content)}\t{self.ctx.clock()}\t{file}"
 
-    def _checkpoint(self, log: str) -> None:
+    def _checkpoint(self, log: str, due: bool) -> None:
         root = root_of(log)
         table = None if root is None else self.ctx.find_location(root)
-        if table is not None:
+        if table is not None and due:
+            checkpoint_if_due(self.ctx, table, table.published_version)
+        elif table is not None:
             publish_pending(self.ctx, table)
             write_checkpoint(self.ctx, table, table.head_version)
 

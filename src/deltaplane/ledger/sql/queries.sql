@@ -105,7 +105,9 @@ FROM commits WHERE table_id = :table_id AND version = :version
 
 -- name: bare_head
 -- The newest version of a table, where the rows of its files are still to be written.
-SELECT version FROM bare_heads WHERE table_id = :table_id
+-- As the view bare_heads tells it, found by its key, see `gone_one`.
+SELECT t.head_version FROM tables t WHERE t.table_id = :table_id AND t.state <> 'adopting' AND EXISTS (SELECT 1 FROM commits c
+    WHERE c.table_id = t.table_id + 0 AND c.version = t.head_version AND c.num_files IS NULL)
 
 -- name: set_totals
 UPDATE commits SET num_files = :num_files, size_bytes = :size_bytes, num_vectors = :num_vectors
@@ -117,7 +119,7 @@ SELECT c.num_files, c.size_bytes, c.num_vectors, c.commit_timestamp,
     (SELECT m.content FROM metadata m WHERE m.table_id = c.table_id ORDER BY m.version DESC LIMIT 1),
     (SELECT p.content FROM protocols p WHERE p.table_id = c.table_id ORDER BY p.version DESC LIMIT 1),
     (SELECT {column_list} FROM pruning_columns i WHERE i.table_id = c.table_id)
-FROM tables t JOIN commits c ON c.table_id = t.table_id AND c.version = t.head_version WHERE t.table_id = :table_id
+FROM tables t JOIN commits c ON c.table_id = t.table_id + 0 AND c.version = t.head_version WHERE t.table_id = :table_id
 
 -- name: winners
 SELECT c.version, c.operation, c.engine, c.facts, c.committed_at, c.source, x.author, x.message
@@ -160,12 +162,12 @@ SELECT c.version, c.transaction_id, c.source, c.operation, c.engine, c.facts, c.
     c.size_bytes, c.sha256, x.author, x.message, x.origin, x.table_count, p.published_at
 FROM commits c
 LEFT JOIN transactions x ON x.transaction_id = c.transaction_id
-LEFT JOIN publications p ON p.table_id = c.table_id AND p.version = c.version
+LEFT JOIN publications p ON p.table_id = c.table_id + 0 AND p.version = c.version
 WHERE c.table_id = :table_id ORDER BY c.version DESC LIMIT :limit
 
 -- name: pending
 SELECT p.version, p.attempts, p.last_error, p.next_attempt_at, c.committed_at
-FROM publications p JOIN commits c ON c.table_id = p.table_id AND c.version = p.version
+FROM publications p JOIN commits c ON c.table_id = p.table_id + 0 AND c.version = p.version
 WHERE p.table_id = :table_id AND p.published_at IS NULL ORDER BY p.version LIMIT :limit
 
 -- name: record_published
@@ -226,8 +228,13 @@ SELECT file_id, path, deletion_vector, size FROM files WHERE table_id = :table_i
 SELECT file_id, tombstone_until FROM removals WHERE table_id = :table_id AND file_id {among}
 
 -- name: gone
--- A part of statements about files: whether one is not active any more.
+-- A part of statements about all files of a table: whether one is not active any more.
 EXISTS (SELECT 1 FROM removals r WHERE r.table_id = f.table_id AND r.file_id = f.file_id AND r.removed_version <= :version)
+
+-- name: gone_one
+-- The same where files are looked at one by one. The sum keeps a planner from taking both sides for the same constant: of a
+-- table that its statistics do not know it would read all rows for each file, because it believes that there are none.
+EXISTS (SELECT 1 FROM removals r WHERE r.table_id = f.table_id + 0 AND r.file_id = f.file_id AND r.removed_version <= :version)
 
 -- name: end_tombstones
 UPDATE removals SET tombstone_until = :version WHERE table_id = :table_id AND file_id {among}
@@ -241,7 +248,8 @@ FROM files f WHERE f.table_id = :table_id AND f.added_version <= :version AND NO
 -- The same for a part of the files.
 SELECT path, size, modification_time, {optional} coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
 FROM files f WHERE f.table_id = :table_id AND f.file_id >= :first_file AND f.file_id < :beyond_file
-    AND f.added_version <= :version AND NOT {gone}
+    AND f.added_version <= :version AND NOT EXISTS (SELECT 1 FROM removals r WHERE r.table_id = f.table_id
+        AND r.file_id = f.file_id AND r.file_id >= :first_file AND r.file_id < :beyond_file AND r.removed_version <= :version)
 
 -- name: pack_ranges
 SELECT first_file, beyond_file, first_added, last_added, num_rows FROM file_packs
@@ -303,16 +311,16 @@ ORDER BY path, deletion_vector
 
 -- name: count_files
 SELECT count(*), coalesce(sum(size), 0), count(deletion_vector), count(num_records), coalesce(sum(num_records), 0) FROM files f
-WHERE f.table_id = :table_id AND f.added_version <= :version AND NOT {gone}
+WHERE f.table_id = :table_id AND f.added_version <= :version AND NOT {gone_one}
 
 -- name: files_by_id
 SELECT path, size, modification_time, partition_values, coalesce(deletion_vector, '') AS deletion_vector,
     coalesce(num_records, -1) AS num_records, coalesce(stats, '') AS stats
-FROM files f WHERE f.table_id = :table_id AND f.added_version <= :version AND f.file_id {among} AND NOT {gone}
+FROM files f WHERE f.table_id = :table_id AND f.added_version <= :version AND f.file_id {among} AND NOT {gone_one}
 
 -- name: files_before
 SELECT file_id FROM files f
-WHERE f.table_id = :table_id AND f.added_version < :since AND f.added_version <= :version AND NOT {gone}
+WHERE f.table_id = :table_id AND f.added_version < :since AND f.added_version <= :version AND NOT {gone_one}
 LIMIT :limit
 
 -- name: insert_pruning_column
@@ -363,8 +371,9 @@ DELETE FROM app_transactions WHERE table_id = :table_id AND version >= :version
 DELETE FROM domains WHERE table_id = :table_id AND version >= :version
 
 -- name: delete_bounds
-DELETE FROM file_bounds WHERE table_id = :table_id AND file_id IN
-    (SELECT file_id FROM files WHERE table_id = :table_id AND added_version >= :version)
+-- Those of files that have been deleted.
+DELETE FROM file_bounds WHERE table_id = :table_id AND NOT EXISTS (SELECT 1 FROM files f
+    WHERE f.table_id = file_bounds.table_id + 0 AND f.file_id = file_bounds.file_id)
 
 -- name: delete_files
 DELETE FROM files WHERE table_id = :table_id AND added_version >= :version
@@ -397,7 +406,7 @@ SELECT file_key FROM files f WHERE f.table_id = :table_id AND f.added_version <=
 -- Tombstones that were never seen as files have no intervals.
 SELECT f.file_id, f.stats, f.partition_values FROM files f
 WHERE f.table_id = :table_id AND f.file_id > :after AND NOT EXISTS (SELECT 1 FROM removals r
-    WHERE r.table_id = f.table_id AND r.file_id = f.file_id AND r.removed_version <= f.added_version)
+    WHERE r.table_id = f.table_id + 0 AND r.file_id = f.file_id AND r.removed_version <= f.added_version)
 ORDER BY f.file_id LIMIT :limit
 
 -- name: set_head
@@ -414,7 +423,7 @@ WHERE table_id = :table_id AND version >= :version
 INSERT INTO removals (table_id, file_id, removed_version, tombstone_until)
 SELECT f.table_id, f.file_id, CAST(:version AS BIGINT), CAST(:version AS BIGINT) FROM files f
 WHERE f.table_id = :table_id AND NOT EXISTS (SELECT 1 FROM removals r
-    WHERE r.table_id = f.table_id AND r.file_id = f.file_id)
+    WHERE r.table_id = f.table_id + 0 AND r.file_id = f.file_id)
 
 -- name: end_all_tombstones
 UPDATE removals SET tombstone_until = :version

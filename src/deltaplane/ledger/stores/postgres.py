@@ -240,6 +240,9 @@ class PostgresStore:
         if key not in held:
             try:
                 connection = adbc_driver_postgresql.dbapi.connect(self._conninfo, autocommit=True)
+                with connection.cursor() as cursor:
+                    cursor.execute(self._wide.text("wide_settings"))
+                    cursor.fetchall()
             except Exception as error:
                 raise LedgerUnavailable(
                     f"{self._shown}: PostgreSQL does not let us in for a wide read: {_first_line(error)}"

@@ -62,8 +62,8 @@ public class LedgerLogStore extends LogStore {
     /** A commit that lies elsewhere: "path\tsize\ttime\tfile that holds it"; null: nowhere else. */
     String find(String file, String view);
 
-    /** Asks for a checkpoint of the newest version. */
-    String checkpoint(String log);
+    /** Asks for a checkpoint of the newest version; or, behind a commit, for the one that is due, if there is none. */
+    String checkpoint(String log, boolean due);
 
     /** Tells that the table at a place was dropped, or only its name. */
     String dropped(String place, String namespace, String table);
@@ -350,9 +350,10 @@ public class LedgerLogStore extends LogStore {
 
   public Boolean isPartialWriteVisible(Path path, Configuration conf) throws IOException {
     // Delta asks this before it writes a checkpoint, and takes an exception as: not this time. The ledger writes them,
-    // behind a commit when the table's interval asks for one, and here when somebody else does, such as DROP FEATURE.
+    // with a commit when the table's interval asks for one. Here it does so behind a large commit, and when somebody
+    // else asks, such as DROP FEATURE.
     if (port() != null && isCalledBy("Checkpoints") && look(log(path), -1) != null) {
-      if (view() == null && !isCalledBy("hooks.CheckpointHook")) check(port().checkpoint(log(path).toString()));
+      if (view() == null) check(port().checkpoint(log(path).toString(), isCalledBy("hooks.CheckpointHook")));
       throw new IOException("Checkpoints of this table are written by the ledger.");
     }
     return inner(path).isPartialWriteVisible(path, conf);

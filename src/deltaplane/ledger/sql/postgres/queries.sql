@@ -48,6 +48,11 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 SELECT set_config('synchronous_commit', 'on', false), set_config('tcp_keepalives_idle', '30', false),
     set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false)
 
+-- name: wide_settings
+-- For statements about all files of a table. One that was just filled is empty for the planner, and a nested loop, which is best
+-- for a few rows, would compare every file with every removal.
+SELECT set_config('enable_nestloop', 'off', false)
+
 -- name: note_published
 -- mark_published and record_published in one, and the row of the table is locked first, as by whoever commits. What it writes may
 -- be lost in a power failure, because it can be found out again: COMMIT need not wait for the disk.
