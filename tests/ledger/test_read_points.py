@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from deltaplane.errors import StorageError, TableNotManaged
-from deltaplane.ledger import Ledger, commit
+from deltaplane.errors import ConfigError, StorageError, TableNotManaged
+from deltaplane.ledger import Ledger, ReadPoint, commit
+from deltaplane.ledger.names import commit_path
+from deltaplane.log.jsonlines import action_from_dict, write_commit
 from ledger.conftest import SCHEMA, add
 
 
@@ -52,3 +54,31 @@ def test_verification_tells_what_is_not_published(ledger: Ledger, pending: str) 
 def test_a_name_without_its_namespace_is_asked_about(ledger: Ledger, pending: str) -> None:
     with pytest.raises(TableNotManaged, match=r"Is sales\.orders meant\?"):
         ledger.history("Orders")
+
+
+def test_a_point_has_what_outside_writers_committed_before(ledger: Ledger, tmp_path: Path) -> None:
+    places = {name: tmp_path / name for name in ("imports", "refuses", "damaged", "quiet", "gone")}
+    for place in places.values():
+        ledger.create(str(place), SCHEMA)
+    ledger.configure(str(places["refuses"]), foreign_commits="refuse")
+    for name in ("imports", "refuses"):
+        (places[name] / commit_path(1)).write_bytes(write_commit([action_from_dict(add(1))]))
+    (places["damaged"] / commit_path(1)).write_bytes(b"")
+    (places["gone"] / commit_path(0)).unlink()
+    before = ledger.read_point(ledger.context.clock() - 60_000)
+    point = ledger.read_point()
+    assert {Path(place).name: version for place, version in point.versions.items()} == {
+        **dict.fromkeys(places, 0),
+        "imports": 1,
+    }
+    assert before.versions == {}
+    assert ledger.history(str(places["imports"]))[0].source == "foreign"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "{}", "[1]", "null", '{"at": "now", "versions": {}}', '{"at": 1, "versions": {"a": "b"}}'],
+)
+def test_a_text_that_is_no_point_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"not a read point.*Give what ReadPoint.to_json"):
+        ReadPoint.from_json(text)

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import deltaplane as dp
-from deltaplane.errors import DeltaplaneError, SparkStartError, TransactionConflict
+from deltaplane.errors import DeltaplaneError, ReadPointExpired, SparkStartError, TransactionConflict
 from deltaplane.ledger.alerts import Thresholds
 from deltaplane.ledger.reconcile import Grace, reconcile
 from deltaplane.spark.attaching import attach, detach
@@ -253,3 +253,43 @@ def test_a_table_that_others_drop_or_make_anew_during_a_transaction_is_a_conflic
     attempts.clear()
     dp.run_transaction(lake.spark, work, retries=1)
     assert len(attempts) == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM old",
+        "INSERT INTO old VALUES (2)",
+        "UPDATE old SET id = 3",
+        "CREATE OR REPLACE TABLE old USING delta AS SELECT 5 AS id",
+    ],
+)
+def test_nothing_of_a_table_that_others_made_anew_is_read_or_written(lake: Lake, statement: str) -> None:
+    """Not only at the end: what a block does beside the tables would be done with rows of the other one."""
+    lake.sql("CREATE TABLE old (id int) USING delta")
+    lake.sql("INSERT INTO old VALUES (1)")
+
+    def work() -> None:
+        lake.sql("SELECT * FROM old").collect()
+        elsewhere(lambda: [lake.sql(text) for text in DEPARTURES["made anew, as long"]])
+        with pytest.raises(Exception, match="somebody else dropped or released the table"):
+            lake.sql(statement).collect()
+
+    with pytest.raises(TransactionConflict, match="dropped or released"), dp.transaction(lake.spark):
+        work()
+    assert [row.id for row in lake.rows("SELECT id FROM old ORDER BY id")] == [7, 8]
+
+
+def test_nothing_of_a_table_that_others_made_anew_is_read_at_a_point(lake: Lake) -> None:
+    lake.sql("CREATE TABLE old (id int) USING delta")
+    lake.sql("INSERT INTO old VALUES (1)")
+    point = lake.ledger.read_point()
+
+    def work() -> None:
+        lake.sql("SELECT * FROM old").collect()
+        elsewhere(lambda: [lake.sql(text) for text in DEPARTURES["made anew, as long"]])
+        with pytest.raises(Exception, match="while this block read it, somebody else dropped or released"):
+            lake.sql("SELECT * FROM old").collect()
+
+    with pytest.raises(ReadPointExpired, match="while this block read it"), dp.reading_at(lake.spark, point):
+        work()

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import deltaplane as dp
 from deltaplane.errors import (
+    ConfigError,
     LedgerError,
     StatementRefused,
     TransactionConflict,
@@ -94,6 +95,27 @@ def test_a_transaction_that_takes_too_long_is_given_up(items: Lake, when: str) -
     with dp.transaction(lake.spark, timeout=600):
         lake.sql("DELETE FROM {items}")
     assert ids(lake) == []
+
+
+@on_sqlite
+def test_numbers_that_cannot_be_meant_are_refused(items: Lake) -> None:
+    for wrong in (0, -1.5, float("nan")):
+        with (
+            pytest.raises(ConfigError, match=r"timeout.*more than 0"),
+            dp.transaction(items.spark, timeout=wrong),
+        ):
+            items.sql("DELETE FROM {items}")
+    with pytest.raises(ConfigError, match="cannot repeat -1 times"):
+        dp.run_transaction(items.spark, lambda: items.sql("DELETE FROM {items}"), retries=-1)
+    assert ids(items) == [0]
+
+
+@on_sqlite
+def test_a_view_is_not_dropped_inside(items: Lake) -> None:
+    items.sql("CREATE VIEW lasting AS SELECT 1 AS id")
+    with pytest.raises(StatementRefused, match=r"DROP VIEW cannot run inside.*seen by everybody"):
+        dp.run_transaction(items.spark, lambda: items.sql("DROP VIEW lasting"))
+    items.sql("DROP VIEW lasting")
 
 
 @on_sqlite
@@ -236,7 +258,7 @@ def test_blind_appends_move_behind_those_of_others(items: Lake) -> None:
     ("feature", "reason"),
     [
         ("'delta.enableInCommitTimestamps' = 'true'", "cannot be moved .* keeps the commit's time"),
-        ("'delta.enableRowTracking' = 'true'", "is not a blind append"),
+        ("'delta.enableRowTracking' = 'true'", "cannot be moved behind the other: the table tracks rows"),
     ],
 )
 def test_appends_do_not_move_where_their_bytes_would_have_to_change(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
 from deltaplane import telemetry
-from deltaplane.errors import CorruptLog, ForeignCommit
+from deltaplane.errors import CorruptLog, DeltaplaneError, ForeignCommit
 from deltaplane.ledger.authoring import ENGINE_INFO
 from deltaplane.ledger.completing import completed
 from deltaplane.ledger.context import Context
@@ -18,7 +21,15 @@ from deltaplane.ledger.stores.base import Session
 from deltaplane.log.features import check_readable
 from deltaplane.log.paths import check_inside
 
-__all__ = ["import_foreign_commits", "notice_foreign_commits", "prepared_foreign", "ratify_foreign"]
+__all__ = [
+    "import_foreign_commits",
+    "notice_foreign_commits",
+    "notice_outsiders",
+    "prepared_foreign",
+    "ratify_foreign",
+]
+
+_AT_ONCE = 8
 
 
 def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
@@ -47,6 +58,33 @@ def notice_foreign_commits(ctx: Context, table: ManagedTable) -> int:
             f"deltaplane ledger refresh {table.label}"
         )
     return import_foreign_commits(ctx, table)
+
+
+def notice_outsiders(ctx: Context, tables: Sequence[ManagedTable]) -> None:
+    """Take in what outside writers committed to any of these tables; what is wrong with one is left alone.
+
+    Most have nothing, so that is asked of all of them at once.
+    """
+    managed = [table for table in tables if table.state == "managed"]
+    if not managed:
+        return
+    with ThreadPoolExecutor(min(_AT_ONCE, len(managed))) as pool:
+        found = list(pool.map(lambda table: _has_next(ctx, table), managed))
+    for table, has_next in zip(managed, found, strict=True):
+        if not has_next:
+            continue
+        try:
+            notice_foreign_commits(ctx, table)
+        except (DeltaplaneError, OSError) as error:
+            telemetry.LOGGER.warning("%s: outside writers' commits are left alone: %s", table.label, error)
+
+
+def _has_next(ctx: Context, table: ManagedTable) -> bool:
+    try:
+        return ctx.storage(table.location).exists(commit_path(table.head_version + 1))
+    except (DeltaplaneError, OSError) as error:
+        telemetry.LOGGER.debug("%s: its log cannot be looked at: %s", table.label, error)
+        return False
 
 
 def _check_pending(ctx: Context, table: ManagedTable) -> bool:

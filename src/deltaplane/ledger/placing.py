@@ -60,7 +60,9 @@ def place(
     if staged.exact:
         return Lost(wanted, first, "")
     ours = f"our {staged.prepared.operation or 'commit'}"
-    if not staged.prepared.blind_append:
+    # Row numbers come as a domain, with which no commit is a blind append; for whoever appends they are why.
+    appends = staged.prepared.blind_append or (fixed_reason and staged.prepared.info.get("isBlindAppend"))
+    if not appends:
         return Lost(wanted, first, f"{ours} is not a blind append, so it cannot be moved behind the other")
     if fixed_reason:
         return Lost(wanted, first, f"{ours} cannot be moved behind the other: {fixed_reason}")

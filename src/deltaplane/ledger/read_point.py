@@ -11,6 +11,7 @@ from typing import Any
 from deltaplane import telemetry
 from deltaplane.errors import ConfigError, DeltaplaneError, VersionNotFound
 from deltaplane.ledger.context import Context
+from deltaplane.ledger.foreign import notice_outsiders
 from deltaplane.ledger.model import ManagedTable
 from deltaplane.ledger.publish import publish_pending
 from deltaplane.ledger.stores.base import Session
@@ -55,16 +56,17 @@ class ReadPoint:
         """
         try:
             content = json.loads(text)
-            at, versions = content["at"], content["versions"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise ConfigError(
                 f"This is not a read point: {error}. Nothing was read. Give what ReadPoint.to_json() wrote."
             ) from None
+        told: dict[str, Any] = content if isinstance(content, dict) else {}
+        at, versions = told.get("at", ""), told.get("versions", "")
         valid = type(at) is int and isinstance(versions, dict)
         if not valid or not all(type(version) is int for version in versions.values()):
             raise ConfigError(
-                "This is not a read point: 'at' and the versions must be whole numbers. Nothing was read. "
-                "Give what ReadPoint.to_json() wrote."
+                "This is not a read point: it takes 'at', a whole number, and 'versions', a whole number for "
+                "each table. Nothing was read. Give what ReadPoint.to_json() wrote."
             )
         return cls(at, versions)
 
@@ -73,7 +75,7 @@ def read_point(ctx: Context, at: Any | None = None) -> ReadPoint:
     """The version of every managed table now, or at a moment in the past.
 
     A group of commits counts as a whole: a point never lies between two of them. What is not published yet of
-    it is published, so that every engine can read there.
+    it is published, so that every engine can read there. Commits of outside writers are taken in before.
 
     Raises:
         VersionNotFound: The moment lies in the future, or before any table.
@@ -89,6 +91,9 @@ def read_point(ctx: Context, at: Any | None = None) -> ReadPoint:
             f"A read point at {clock_text(moment)} lies before there were tables. Give milliseconds since "
             f"1970, not seconds, or a time such as 2026-01-31T08:00:00+00:00."
         )
+    with ctx.store.reading() as session:
+        known = [ManagedTable.from_row(row) for row in session.rows("all_tables")]
+    notice_outsiders(ctx, known)
     with ctx.store.reading() as session:
         tables = [ManagedTable.from_row(row) for row in session.rows("all_tables")]
         managed = {table.table_id: table for table in tables if table.state != "adopting"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deltaplane.errors import LedgerUnavailable, StatementRefused
+from deltaplane.errors import DEPARTED, LedgerUnavailable, StatementRefused, TransactionConflict
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.head import parse_metadata
 from deltaplane.ledger.load import load_state
@@ -68,5 +68,7 @@ def _read(ctx: Context, pinned: ManagedTable) -> Metadata:
         found = load_state(ctx.storage(pinned.location), pinned.head_version).metadata
     else:
         found = None if row is None else parse_metadata(row[0])
-    assert found is not None, "every managed table has metadata"
+    if found is None:
+        # Every managed table has metadata, so it left the ledger a moment ago.
+        raise TransactionConflict(pinned.label, pinned.head_version + 1, "somebody else", DEPARTED)
     return found

@@ -13,6 +13,7 @@ _REFUSED = {
     "ConvertToDeltaCommand": ("CONVERT TO DELTA", "it makes a table of files that lie there already"),
     "DropTable": ("DROP TABLE", "it deletes the table's files, which no rollback brings back"),
     "DropTableCommand": ("DROP TABLE", "it deletes the table's files, which no rollback brings back"),
+    "DropView": ("DROP VIEW", "it is seen by everybody at once, and no rollback brings it back"),
     "DropNamespace": ("DROP SCHEMA", "it is seen by everybody at once, and no rollback brings it back"),
     "DropDatabaseCommand": ("DROP SCHEMA", "it is seen by everybody at once, and no rollback brings it back"),
     "CreateNamespace": ("CREATE SCHEMA", "it is seen by everybody at once, and no rollback takes it back"),

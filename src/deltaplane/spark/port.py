@@ -22,14 +22,13 @@ from deltaplane.errors import (
     StorageError,
     TableAlreadyManaged,
     TableNewerThanPoint,
+    TransactionConflict,
     TransactionEnded,
-    VersionNotFound,
 )
 from deltaplane.ledger.checkpointing import checkpoint_if_due, write_checkpoint
 from deltaplane.ledger.commit import NewTable, Request, commit
 from deltaplane.ledger.context import Context
 from deltaplane.ledger.creations import missing_files, note_creation
-from deltaplane.ledger.load import read_listing
 from deltaplane.ledger.model import CommitResult, ManagedTable
 from deltaplane.ledger.names import LOG_FOLDER, commit_path
 from deltaplane.ledger.placing import Staged
@@ -38,10 +37,10 @@ from deltaplane.ledger.publish import commit_content, publish_pending
 from deltaplane.ledger.release import forget_table
 from deltaplane.ledger.staged import staged_path
 from deltaplane.ledger.storage import Storage, canonical_root
-from deltaplane.log.listing import bases
 from deltaplane.spark.definitions import check_exports
 from deltaplane.spark.gate import check_statement
 from deltaplane.spark.ledger_names import TableNames
+from deltaplane.spark.pins import pinned_version
 from deltaplane.spark.views import BEHIND, StagedCommit, TransactionView, View
 
 __all__ = ["LedgerPort", "holds_log", "lost_creation", "root_of"]
@@ -135,6 +134,10 @@ class LedgerPort:
         """Failures travel as text: an exception that py4j carries would reach Delta as an unknown one."""
         try:
             return work()
+        except TransactionConflict as error:
+            # It is none of versions, of which Delta would look for the winner, but of a table that is gone.
+            self._remember(view, error)
+            return f"!refused:{error}"
         except CommitConflict as error:
             return f"!lost:{error}"
         except (StatementRefused, TableNewerThanPoint, TransactionEnded, ReadPointExpired) as error:
@@ -245,15 +248,7 @@ class LedgerPort:
         )
 
     def _listing(self, seen: View, root: str, log: str) -> str:
-        pinned = seen.pins.get(root)
-        if pinned is None:
-            lines = ["-1"]
-        else:
-            seen.used.add(root)
-            if root not in seen.checked:
-                self.check_pin(seen, pinned)
-                seen.checked.add(root)
-            lines = [str(pinned.head_version)]
+        lines = [str(pinned_version(self.ctx, seen, root)) if root in seen.pins else "-1"]
         if isinstance(seen, TransactionView):
             # Under the path that was asked for: another one may lead to the same folder.
             lines += [
@@ -261,25 +256,6 @@ class LedgerPort:
                 for staged in seen.staged.get(root, ())
             ]
         return "\n".join(lines)
-
-    def check_pin(self, seen: View, pinned: ManagedTable) -> None:
-        """See that the log holds the version that the view is to read.
-
-        Raises:
-            ReadPointExpired: It has been cleaned up.
-        """
-        if pinned.published_version < pinned.head_version:
-            publish_pending(self.ctx, self.ctx.by_id(pinned.table_id))
-        if isinstance(seen, TransactionView):
-            return
-        try:
-            bases(read_listing(self.ctx.storage(pinned.location)), pinned.head_version)
-        except VersionNotFound as error:
-            raise ReadPointExpired(
-                f"{pinned.label}: the log does not hold version {pinned.head_version} of the read point any "
-                f"more. Nothing was read. Take a newer point; keep more history with "
-                f"delta.logRetentionDuration. {error}"
-            ) from None
 
     def takes(self, root: str) -> bool:
         """Whether a new table at this place is to be managed."""

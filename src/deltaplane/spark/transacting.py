@@ -14,6 +14,7 @@ from deltaplane.errors import (
     DEPARTED,
     CommitConflict,
     CommitOutcomeUnknown,
+    ConfigError,
     DeltaplaneError,
     LedgerError,
     TableAlreadyManaged,
@@ -112,10 +113,11 @@ class SparkTransaction:
             self._clear_away()
         except (DeltaplaneError, OSError) as error:
             # Nobody may take this for a failed commit, or lose the exception that led here.
+            away = isinstance(error, CommitOutcomeUnknown)
             telemetry.LOGGER.warning(
                 "transaction %s is rolled back, and what it staged stays for a while: %s",
                 self.transaction_id,
-                error,
+                "the database is away" if away else error,
             )
 
     def _clear_away(self) -> None:
@@ -139,14 +141,15 @@ class SparkTransaction:
         view.check_time()
         uncollected = view.uncollected()
         if view.bound:
-            view.doom(f"{view.bound} functions that were bound to it still ran at its end")
+            many = "a function that was" if view.bound == 1 else f"{view.bound} functions that were"
+            view.doom(f"{many} bound to it still ran at its end")
         if uncollected is not None:
             view.doom(f"a statement failed after its commit was staged as {uncollected.file}")
         if view.doomed:
             self._abandon()
             raise TransactionDoomed(
-                f"Transaction {self.transaction_id} was rolled back, because {view.doomed}. No table was "
-                f"changed. Run it again."
+                f"Transaction {self.transaction_id} was rolled back, because {view.doomed.rstrip('.')}. No "
+                f"table was changed. Run it again."
             )
         context = self._attachment.ledger.context
         if not view.staged:
@@ -371,6 +374,11 @@ def begin(
 ) -> SparkTransaction:
     """Begin a transaction in the calling thread."""
     check_text("The transaction", author=author, message=message)
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(
+            f"The timeout of a transaction is {timeout!r}. Nothing was changed. Give the seconds that it may "
+            f"take, more than 0, or None."
+        )
     attachment = attachment_of(spark)
     pins = {table.location: table for table in attachment.ledger.tables() if table.state != "adopting"}
     view = TransactionView(
@@ -409,6 +417,10 @@ def run_transaction(
     Raises:
         TransactionConflict: The last attempt lost too. Nothing was written.
     """
+    if retries < 0:
+        raise ConfigError(
+            f"run_transaction cannot repeat {retries} times. Nothing was run. Give 0 to run it once, or more."
+        )
     pauses = Retries()
     takes_session = _takes_session(fn)
     for attempt in range(retries + 1):

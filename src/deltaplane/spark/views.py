@@ -60,12 +60,13 @@ class View:
     """
 
     view_id: str
-    pins: Mapping[str, ManagedTable]
+    pins: dict[str, ManagedTable]
     query: str | None
     ended: bool = False
     used: set[str] = field(default_factory=set)
     checked: set[str] = field(default_factory=set)
     lost: Mapping[str, str] = field(default_factory=dict)
+    guard: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     moment: ClassVar[str] = "the read point"
     """What messages call the moment, and what to do for another one."""
@@ -122,7 +123,6 @@ class TransactionView(View):
     begun_at: float = field(default_factory=time.time)
     bound: int = 0
     metadata: dict[str, Metadata] = field(default_factory=dict, repr=False)
-    guard: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     @property
     def label(self) -> str:

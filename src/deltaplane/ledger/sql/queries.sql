@@ -126,6 +126,9 @@ SELECT c.version, c.operation, c.engine, c.facts, c.committed_at, c.source, x.au
 FROM commits c LEFT JOIN transactions x ON x.transaction_id = c.transaction_id
 WHERE c.table_id = :table_id AND c.version > :version ORDER BY c.version
 
+-- name: sources_since
+SELECT version, source, commit_timestamp FROM commits WHERE table_id = :table_id AND version > :version ORDER BY version
+
 -- name: content
 SELECT content, content_size, sha256 FROM commits WHERE table_id = :table_id AND version = :version
 

@@ -20,6 +20,7 @@ import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.catalog.Identifier;
 import org.apache.spark.sql.delta.catalog.DeltaTableV2;
 import org.apache.spark.sql.delta.commands.CreateDeltaTableCommand;
+import org.apache.spark.sql.execution.command.DropTableCommand;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
@@ -30,7 +31,7 @@ import scala.runtime.AbstractFunction1;
  */
 public class StatementGate extends Rule {
   private static final Set SHOWN = new HashSet(Arrays.asList(new Object[] {
-      "VacuumTableCommand", "ConvertToDeltaCommand", "DropTable", "DropTableCommand", "DropNamespace",
+      "VacuumTableCommand", "ConvertToDeltaCommand", "DropTable", "DropTableCommand", "DropView", "DropNamespace",
       "DropDatabaseCommand", "CreateNamespace", "CreateDatabaseCommand", "AlterTableDropFeature", "RenameTable",
       "AlterTableRenameCommand", "TruncateTableCommand", "CacheTable", "CacheTableAsSelect", "DeltaGenerateCommand"}));
 
@@ -57,6 +58,7 @@ public class StatementGate extends Rule {
         if (LedgerLogStore.view() != null) LedgerLogStore.check(port.gate("CreateTable", "", LedgerLogStore.view()));
         announce(port, tree);
       }
+      if (tree instanceof DropTableCommand && ((DropTableCommand) tree).isView()) name = "DropView";
       if (SHOWN.contains(name))
         LedgerLogStore.check(port.gate(name, path((LogicalPlan) tree), LedgerLogStore.view()));
     } catch (IOException failed) {
