@@ -22,7 +22,7 @@ from deltaplane.ledger.publish import publish_pending
 from deltaplane.log.listing import bases
 from deltaplane.spark.views import TransactionView, View
 
-__all__ = ["pinned_version", "with_outsiders"]
+__all__ = ["pinned_version", "replaced", "with_outsiders"]
 
 
 def pinned_version(ctx: Context, seen: View, root: str) -> int:
@@ -61,9 +61,14 @@ def _still_there(ctx: Context, seen: View, pinned: ManagedTable) -> ManagedTable
         return current
     if isinstance(seen, TransactionView):
         raise TransactionConflict(pinned.label, pinned.head_version + 1, "somebody else", DEPARTED)
-    raise ReadPointExpired(
-        f"{pinned.label}: while this block read it, somebody else {DEPARTED}. What was read of it may be of "
-        f"the other one: do not use it. Take a new point, and read again."
+    raise replaced(pinned.label)
+
+
+def replaced(table: str) -> ReadPointExpired:
+    """What is told of a table of a read point that somebody else ended while it was read."""
+    return ReadPointExpired(
+        f"{table}: while this block read it, somebody else {DEPARTED}. What was read of it may be of the "
+        f"other one: do not use it. Take a new point, and read again."
     )
 
 

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deltaplane import telemetry
-from deltaplane.errors import DEPARTED, ConfigError, DeltaplaneError, ReadPointExpired
+from deltaplane.errors import ConfigError, DeltaplaneError
 from deltaplane.ledger.read_point import ReadPoint, pinned_tables
 from deltaplane.spark.attaching import Attachment, attachment_of
 from deltaplane.spark.pinning import QUERY, enter, leave
+from deltaplane.spark.pins import replaced
 from deltaplane.spark.views import View
 
 if TYPE_CHECKING:
@@ -73,7 +74,4 @@ def _check_tables(attachment: Attachment, point: ReadPoint, view: View, error: E
         return
     gone = sorted(view.used & lost.keys())
     if gone:
-        raise ReadPointExpired(
-            f"{gone[0]}: while this block read it, somebody else {DEPARTED}. What was read of it may be of "
-            f"the other one: do not use it. Take a new point, and read again."
-        ) from error
+        raise replaced(gone[0]) from error
